@@ -1,0 +1,1 @@
+"""Cozystack on bare machines, as a Pulumi program."""

@@ -1,0 +1,8 @@
+//go:build tools
+
+// Package tools names what is built here, so that its dependencies stay pinned in go.mod and go.sum.
+package tools
+
+import (
+	_ "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi"
+)

@@ -56,6 +56,18 @@ class Finding:
         """Sort key: worst first, then by code, place (numbers as numbers) and text."""
         return self.severity.rank, self.code, _natural(self.path), self.problem
 
+    def text(self) -> str:
+        """The finding as aligned lines for a terminal, without colours: it goes through logs."""
+        lines = [
+            f"{self.severity.value:<7} {self.code}  {self.path}",
+            f"  problem  {_indented(self.problem)}",
+            f"  why      {_indented(self.why)}",
+            f"  fix      {_indented(self.fix)}",
+        ]
+        if self.command is not None:
+            lines.append(f"           {_indented(self.command)}")
+        return "\n".join(lines)
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:

@@ -68,22 +68,24 @@ class Cache:
             shutil.rmtree(staging, ignore_errors=True)
 
     def scratch(self, parent: Path, name: str) -> Path:
-        """A fresh throw-away directory; its name carries the pid so that `sweep` can tell the dead ones."""
+        """A fresh throw-away directory; its name tells a person which process made it."""
         path = parent / f".{name}.{os.getpid()}"
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
         return path
 
     def sweep(self) -> list[Path]:
-        """Remove what interrupted runs left behind; call it only with the lock held. Returns what was removed."""
-        stale = [path for path in self._unfinished() if not _alive(int(path.name.rpartition(".")[2]))]
+        """Remove what interrupted runs left behind, and return it.
+
+        Only with the lock held: everything unfinished is then of the dead, whatever has their pid today.
+        """
+        parents = (self.root, self.tools, self.root / "go")
+        stale = [
+            path for parent in parents for path in parent.glob(".*") if path.is_dir() and path.suffix[1:].isdigit()
+        ]
         for path in stale:
             shutil.rmtree(path, ignore_errors=True)
         return stale
-
-    def _unfinished(self) -> Iterator[Path]:
-        for parent in (self.root, self.tools):
-            yield from (path for path in parent.glob(".*") if path.is_dir() and path.suffix[1:].isdigit())
 
     @contextmanager
     def locked(self, purpose: str, say: Callable[[str], None]) -> Iterator[None]:
@@ -95,7 +97,9 @@ class Cache:
         with (self.root / "lock").open("a+") as file:
             _acquire(file.fileno(), lambda: say(_holder(self.root / "lock")))
             file.truncate(0)
-            json.dump({"pid": os.getpid(), "host": socket.gethostname(), "purpose": purpose, "since": time.time()}, file)
+            json.dump(
+                {"pid": os.getpid(), "host": socket.gethostname(), "purpose": purpose, "since": time.time()}, file
+            )
             file.flush()
             try:
                 yield
@@ -122,13 +126,3 @@ def _holder(lock: Path) -> str:
         return f"waiting for process {told['pid']} on {told['host']}: {told['purpose']}, for {since:.0f} s now"
     except (OSError, ValueError, KeyError):
         return f"waiting for another process that holds {lock}"
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return pid != os.getpid()

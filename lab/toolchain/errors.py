@@ -6,7 +6,9 @@ from collections.abc import Sequence
 class ToolchainError(Exception):
     """A tool could not be had. `str()` is complete: what failed, the evidence, what it means, what to do next."""
 
-    def __init__(self, what: str, details: Sequence[tuple[str, str]] = (), *, means: str = "", next_step: str = "") -> None:
+    def __init__(
+        self, what: str, details: Sequence[tuple[str, str]] = (), *, means: str = "", next_step: str = ""
+    ) -> None:
         self.what = what
         self.details = tuple(details)
         self.means = means

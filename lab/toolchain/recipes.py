@@ -126,7 +126,7 @@ KUBERNETES_PLUGIN = Recipe(
     version=f"4.34.2+source.{KUBERNETES_PLUGIN_SOURCE}",
     binaries=("pulumi-resource-kubernetes",),
     packages=(".",),
-    # The module proxy serves one commit only, of 4.25.0. The version says so in its build metadata, which semantic
+    # As a Go module only one commit can be had, of 4.25.0. The version says so in its build metadata, which semantic
     # versioning does not compare, so the engine does not warn at every start that the SDK asks for a newer one.
     stamps=(("main.version", f"4.34.2+source.{KUBERNETES_PLUGIN_SOURCE}"),),
     embed_from="github.com/pulumi/pulumi-kubernetes/provider/v4",

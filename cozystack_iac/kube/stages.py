@@ -1,0 +1,167 @@
+"""Stages on the Kubernetes API that belong to no single component: nodes registered, names unclaimed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from cozystack_iac.kube.client import Kube, KubeError, Ref, Unreachable
+from cozystack_iac.kube.nodes import NodeStanding, NodeState, standings, summary
+from cozystack_iac.stage import Progress, Properties, StageFailed, StageProvider, StageResource, budget
+
+NODES = Ref("v1", "nodes")
+
+
+class RegisteredInputs(Properties):
+    kubeconfig: str = Field(repr=False)
+    nodes: dict[str, str]  # name -> internal address from the inventory
+    deadline_s: float
+
+
+class RegisteredOutputs(Properties):
+    registered: list[str]
+
+
+class NodesRegisteredProvider(StageProvider[RegisteredInputs, RegisteredOutputs]):
+    """The API server answers and every node of the inventory is a Node with its own address, CNI or not.
+
+    Waiting for Ready would never end here: the CNI is part of the platform that is installed next.
+    """
+
+    inputs = RegisteredInputs
+    outputs = RegisteredOutputs
+    secret = frozenset({"kubeconfig"})
+    matters = frozenset({"nodes"})
+
+    async def establish(self, inputs: RegisteredInputs, progress: Progress) -> RegisteredOutputs:
+        seen: tuple[NodeStanding, ...] = standings(inputs.nodes, {})
+        progress.say(f"waiting for the Kubernetes API and {len(inputs.nodes)} nodes")
+
+        def expired() -> StageFailed:
+            return StageFailed(
+                f"Not all nodes joined Kubernetes ({inputs.deadline_s:.0f} s budget used up).",
+                details={node.name: f"{node.state.value} {node.detail}".strip() for node in seen},
+                means="the machines are configured, etcd runs; nothing was lost",
+                next_step="look at kubelet on the nodes that are missing; then run `pulumi up` again: it continues here",
+            )
+
+        async with budget(inputs.deadline_s, expired), Kube.connect(inputs.kubeconfig) as kube:
+            async for snapshot in kube.watch(NODES):
+                objects = {name: node for (_, name), node in (snapshot.objects or {}).items()}
+                seen = standings(inputs.nodes, objects)
+                progress.say(summary(seen))
+                if all(node.passes_before_cni for node in seen):
+                    _refuse_foreign_addresses(inputs.nodes, seen)
+                    return RegisteredOutputs(registered=[node.name for node in seen])
+        raise expired()
+
+    async def observe(self, inputs: RegisteredInputs, outputs: RegisteredOutputs) -> RegisteredOutputs | None:
+        async with Kube.connect(inputs.kubeconfig) as kube:
+            objects = {str(o["metadata"]["name"]): o for o in await _objects(kube, NODES)}
+        present = [n.name for n in standings(inputs.nodes, objects) if n.state is not NodeState.MISSING]
+        return RegisteredOutputs(registered=present)
+
+
+class NodesRegistered(StageResource, module="cozystack", name="NodesRegistered"):
+    def __init__(self, name: str, inputs: Mapping[str, Any], opts: Any = None) -> None:
+        super().__init__(NodesRegisteredProvider(), name, inputs, opts)
+
+
+def _refuse_foreign_addresses(wanted: Mapping[str, str], seen: tuple[NodeStanding, ...]) -> None:
+    """A node that registers with another address (the VIP, say) breaks later in ways that are hard to trace back."""
+    wrong = {n.name: ", ".join(n.addresses) for n in seen if n.addresses and wanted[n.name] not in n.addresses}
+    if wrong:
+        raise StageFailed(
+            f"{len(wrong)} node(s) registered with an address that is not theirs.",
+            details={name: f"has {got}, the stack file says {wanted[name]}" for name, got in wrong.items()},
+            means="kubelet chose another subnet (often the VIP's); pods and storage would be reached at the wrong place",
+            next_step="correct `internalAddress` or the link's subnet in the stack file and run `pulumi up` again",
+        )
+
+
+class Claim(Properties):
+    """One object that is about to be created. `owner`: annotations that mark it as ours when it is there already."""
+
+    api_version: str
+    plural: str
+    name: str
+    namespace: str | None = None
+    owner: dict[str, str]
+
+
+class UnclaimedInputs(Properties):
+    kubeconfig: str = Field(repr=False)
+    claims: list[Claim]
+    next_step: str
+    deadline_s: float
+
+
+class UnclaimedOutputs(Properties):
+    free: list[str]
+
+
+class UnclaimedProvider(StageProvider[UnclaimedInputs, UnclaimedOutputs]):
+    """Look before creating: none of these names belongs to somebody else.
+
+    Depending on its version the Kubernetes plugin either takes over an object that exists or fails; neither is a decision.
+    """
+
+    inputs = UnclaimedInputs
+    outputs = UnclaimedOutputs
+    secret = frozenset({"kubeconfig"})
+    matters = frozenset({"claims"})
+
+    async def establish(self, inputs: UnclaimedInputs, progress: Progress) -> UnclaimedOutputs:
+        foreign: dict[str, str] = {}
+        async with Kube.connect(inputs.kubeconfig, deadline_s=inputs.deadline_s) as kube:
+            for claim in inputs.claims:
+                ref = Ref(claim.api_version, claim.plural, claim.namespace, claim.name)
+                try:
+                    found = await kube.find(ref)
+                except KubeError as error:
+                    raise _unknown(ref, error) from None
+                if found and (why := _foreign(found, claim.owner)):
+                    foreign[str(ref)] = why
+        if foreign:
+            raise StageFailed(
+                f"{len(foreign)} object(s) that this stack would create exist already and are not its own.",
+                details=foreign,
+                means="taking them over could break whoever made them, so nothing was changed",
+                next_step=inputs.next_step,
+            )
+        return UnclaimedOutputs(free=[claim.name for claim in inputs.claims])
+
+
+class Unclaimed(StageResource, module="cozystack", name="Unclaimed"):
+    def __init__(self, name: str, inputs: Mapping[str, Any], opts: Any = None) -> None:
+        super().__init__(UnclaimedProvider(), name, inputs, opts)
+
+
+def _foreign(found: Mapping[str, Any], owner: Mapping[str, str]) -> str | None:
+    metadata = found.get("metadata") or {}
+    marks = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
+    if all(marks.get(key) == value for key, value in owner.items()):
+        return None
+    helm = marks.get("meta.helm.sh/release-name")
+    if helm:
+        return f"belongs to Helm release {marks.get('meta.helm.sh/release-namespace')}/{helm}"
+    manager = marks.get("app.kubernetes.io/managed-by") or "nobody we know"
+    return f"created {metadata.get('creationTimestamp')}, managed by {manager}"
+
+
+def _unknown(ref: Ref, error: KubeError) -> StageFailed:
+    return StageFailed(
+        f"Whether {ref} exists already could not be found out.",
+        details={"answer": str(error)},
+        means="creating it blindly could take over somebody else's object, so nothing was changed",
+        next_step="check that the API server can be reached from here, then run `pulumi up` again",
+    )
+
+
+async def _objects(kube: Kube, ref: Ref) -> list[dict[str, Any]]:
+    try:
+        return await kube.objects(ref)
+    except Unreachable as error:
+        raise _unknown(ref, error) from None

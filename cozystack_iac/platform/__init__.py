@@ -1,0 +1,1 @@
+"""Cozystack itself: API balancer on generic clusters, installer, platform package, root tenant."""

@@ -1,0 +1,132 @@
+"""The platform's objects as the API server last showed them: one watch per kind, and whether it still answers at all."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from cozystack_iac.kube.client import (
+    Kube,
+    NotFound,
+    Object,
+    Ref,
+    Refused,
+    Snapshot,
+    Unavailable,
+    Unreachable,
+)
+from cozystack_iac.readiness.expected import Cluster
+from cozystack_iac.readiness.releases import QueryFailed
+
+RELEASES = Ref("helm.toolkit.fluxcd.io/v2", "helmreleases")
+PACKAGES = Ref("cozystack.io/v1alpha1", "packages")
+SOURCES = Ref("cozystack.io/v1alpha1", "packagesources")
+KINDS = (RELEASES, PACKAGES, SOURCES)
+
+PULSE_S = 5.0  # a watch that is silent looks like one that is cut off: ask now and then whether anybody is there
+
+
+@dataclass
+class View:
+    """What is known now. `changed` is set by every event; `seen_s` is a clock that stands still while the API is away.
+
+    Limits count on that clock: what could not be observed did not last.
+    """
+
+    kube: Kube
+    clock: Callable[[], float] = time.monotonic
+    objects: dict[Ref, Mapping[tuple[str, str], Object] | None] = field(default_factory=dict)
+    away: str = ""
+    refused: Refused | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _blind_s: float = 0.0
+    _lost_at: float | None = None
+    _contact_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._contact_at = self.clock()
+
+    def seen_s(self) -> float:
+        return (self.clock() if self._lost_at is None else self._lost_at) - self._blind_s
+
+    def cluster(self) -> Cluster | QueryFailed:
+        """The objects of all kinds, or why there is no complete picture."""
+        if self.away:
+            return QueryFailed(f"the API server does not answer: {self.away}")
+        parts: list[list[Object]] = []
+        for ref in KINDS:
+            if ref not in self.objects:
+                return QueryFailed(f"the API server has not listed its {ref.plural} yet")
+            found = self.objects[ref]
+            if found is None:
+                return QueryFailed(f"the API server does not know {ref.plural} yet")
+            parts.append(list(found.values()))
+        return Cluster(*parts)
+
+    async def refresh(self) -> None:
+        """Ask for everything once more: a judgement that ends the wait must not rest on what a cut watch showed."""
+        try:
+            for ref in KINDS:
+                items = await self.kube.objects(ref)
+                self.objects[ref] = {(o["metadata"].get("namespace", ""), o["metadata"]["name"]): o for o in items}
+        except NotFound:
+            self.objects[ref] = None
+        except (Unreachable, Unavailable) as error:
+            self._lost(str(error))
+        except Refused as error:
+            self.refused = error
+        else:
+            self._heard()
+
+    async def follow(self, ref: Ref) -> None:
+        snapshot: Snapshot
+        try:
+            async for snapshot in self.kube.watch(ref):
+                self.objects[ref] = snapshot.objects
+                self._heard()
+                self.changed.set()
+        except Refused as error:
+            self.refused = error
+            self.changed.set()
+
+    async def pulse(self) -> None:
+        while True:
+            try:
+                await self.kube.text("/version")
+            except (Unreachable, Unavailable) as error:
+                self._lost(str(error))
+            except Refused:
+                self._heard()  # a refusal is an answer
+            else:
+                self._heard()
+            await asyncio.sleep(PULSE_S / 5 if self.away else PULSE_S)
+
+    def _lost(self, why: str) -> None:
+        if not self.away:
+            self._lost_at = self._contact_at  # silence since the last contact may already have been the outage
+            self.away = why
+            self.changed.set()
+
+    def _heard(self) -> None:
+        now = self.clock()
+        if self._lost_at is not None:
+            self._blind_s += now - self._lost_at
+            self._lost_at, self.away = None, ""
+            self.changed.set()
+        self._contact_at = now
+
+
+@asynccontextmanager
+async def watching(kube: Kube) -> AsyncIterator[View]:
+    """A view that is kept current in the background until the block ends."""
+    view = View(kube)
+    tasks = [asyncio.create_task(view.follow(ref)) for ref in KINDS] + [asyncio.create_task(view.pulse())]
+    try:
+        yield view
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,205 @@
+"""How addresses, networks, names and hosts are written: what a text most likely means, and what is wrong with it."""
+
+import ipaddress
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Net: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+Interface: TypeAlias = ipaddress.IPv4Interface | ipaddress.IPv6Interface
+
+LABEL_MAXIMUM = 63  # RFC 1123
+NAME_MAXIMUM = 253
+
+_LABEL = re.compile(r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$", re.ASCII)
+_DOTTED = re.compile(r"^\d{1,10}(?:\.\d{1,10}){3}$", re.ASCII)
+_PLAIN_NUMBER = re.compile(r"^(?:0x[0-9a-f]{1,32}|\d{1,39})$", re.ASCII | re.IGNORECASE)
+_LONGEST = 300  # nothing here is longer; keeps hostile input cheap
+
+
+@dataclass(frozen=True, slots=True)
+class Spelled:
+    """An address as it is most likely meant (None: no idea), and what is wrong with the spelling (None: nothing)."""
+
+    address: Address | None
+    problem: str | None = None
+
+
+def address_in(text: str) -> Spelled:
+    """Read an address; never raises. IPv4-mapped and other spellings of the same address mean the same one."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return _odd_address(text[:_LONGEST])
+    if isinstance(address, ipaddress.IPv4Address):
+        return Spelled(address)
+    if address.scope_id is not None:
+        plain = ipaddress.IPv6Address(int(address))
+        return Spelled(plain, f"it names a link (`%{address.scope_id}`) of one machine")
+    if address.ipv4_mapped is not None:
+        return Spelled(address.ipv4_mapped, "it is an IPv4 address written as IPv6")
+    return Spelled(address)
+
+
+def _odd_address(text: str) -> Spelled:
+    stripped = text.strip()
+    if not stripped:
+        return Spelled(None, "it is empty")
+    if stripped != text:
+        return Spelled(address_in(stripped).address, "there is white space around it")
+    if "/" in text:
+        meant = address_in(text.split("/", 1)[0]).address
+        return Spelled(meant, "it has a prefix length, and an address has none")
+    if text.startswith("[") and text.endswith("]"):
+        return Spelled(address_in(text[1:-1]).address, "it is in brackets")
+    if _DOTTED.match(text):
+        return _odd_octets(text)
+    if _PLAIN_NUMBER.match(text):
+        return Spelled(_from_number(text), "it is written as one number")
+    return Spelled(None, "it is not an IP address")
+
+
+def _odd_octets(text: str) -> Spelled:
+    octets = [int(part) for part in text.split(".")]
+    if max(octets) > 255:
+        return Spelled(None, f"{max(octets)} is more than an octet holds")
+    meant = ipaddress.IPv4Address(".".join(map(str, octets)))
+    return Spelled(meant, "it has leading zeros, which some programs read as octal")
+
+
+def _from_number(text: str) -> Address | None:
+    number = int(text, 16) if text[:2].lower() == "0x" else int(text)
+    return ipaddress.IPv4Address(number) if number < 2**32 else None
+
+
+@dataclass(frozen=True, slots=True)
+class SpelledNet:
+    """A network as meant, and what is wrong; `host_bits` when only bits beyond the prefix are set."""
+
+    net: Net | None
+    problem: str | None = None
+    host_bits: bool = False
+
+
+def network_in(text: str) -> SpelledNet:
+    """Read one network in CIDR notation; never raises."""
+    head, slash, tail = text[:_LONGEST].partition("/")
+    if not slash:
+        return SpelledNet(None, "it has no prefix length" if address_in(head).address else "it is not a network")
+    if not (tail.isascii() and tail.isdigit()):
+        try:
+            meant = ipaddress.ip_network(text.strip(), strict=False)
+        except ValueError:
+            return SpelledNet(None, "its prefix length is not a number")
+        return SpelledNet(meant, f"it is not in CIDR notation; `{meant}` is")
+    spelled = address_in(head)
+    if spelled.address is None:
+        return SpelledNet(None, spelled.problem)
+    try:
+        meant = ipaddress.ip_network(f"{spelled.address}/{int(tail)}", strict=False)
+    except ValueError:
+        return SpelledNet(None, f"a prefix length of {tail[:6]} is impossible")
+    if spelled.problem is not None:
+        return SpelledNet(meant, spelled.problem)
+    if tail != str(int(tail)):
+        return SpelledNet(meant, "its prefix length has leading zeros")
+    return SpelledNet(meant, None, host_bits=meant.network_address != spelled.address)
+
+
+def interface_in(text: str) -> Interface | None:
+    """An address with its prefix length (`10.0.0.11/24`), or None."""
+    if "/" not in text or address_in(text.split("/", 1)[0]).problem is not None:
+        return None
+    try:
+        return ipaddress.ip_interface(text)
+    except ValueError:
+        return None
+
+
+def span_in(text: str) -> tuple[Address, Address] | None:
+    """First and last address of a CIDR or a `first-last` span, or None."""
+    if "-" in text and len(text) <= _LONGEST:
+        first, last = (address_in(part.strip()) for part in text.split("-", 1))
+        if first.address is None or last.address is None or first.problem or last.problem:
+            return None
+        if first.address.version != last.address.version or int(first.address) > int(last.address):
+            return None
+        return first.address, last.address
+    spelled = network_in(text)
+    if spelled.net is None or spelled.problem or spelled.host_bits:
+        return None
+    return spelled.net.network_address, spelled.net.broadcast_address
+
+
+# Names ------------------------------------------------------------------------------------------------------------------
+
+
+def is_label(text: str) -> bool:
+    """Whether `text` is one lower-case DNS label (RFC 1123)."""
+    return _LABEL.match(text) is not None
+
+
+def label_problem(text: str) -> str | None:
+    """What keeps `text` from being a DNS label, in words; None when it is one."""
+    if is_label(text):
+        return None
+    if text != text.strip():
+        return "it has white space around it"
+    if len(text) > LABEL_MAXIMUM:
+        return f"it has {len(text)} characters, and a label has at most {LABEL_MAXIMUM}"
+    if "." in text:
+        return "it has dots: it is a domain name, not a label"
+    if is_label(text.lower()):
+        return "it has upper-case letters"
+    odd = sorted({character for character in text.lower() if not re.match(r"[a-z0-9-]", character, re.ASCII)})
+    if odd:
+        return f"it has {', '.join(repr(character) for character in odd[:3])}"
+    return "it starts or ends with a dash"
+
+
+def label_like(text: str) -> str | None:
+    """The nearest DNS label, or None when nothing is left of `text`."""
+    plain = unicodedata.normalize("NFKD", text[:_LONGEST].strip().lower())
+    letters = "".join(character for character in plain if not unicodedata.combining(character))
+    label = re.sub(r"-{2,}", "-", re.sub(r"[^a-z0-9]", "-", letters))[:LABEL_MAXIMUM].strip("-")
+    return label or None
+
+
+def domain_problem(text: str) -> str | None:
+    """What keeps `text` from being a domain name of at least one label, in words; None when it is one."""
+    if not text:
+        return "it is empty"
+    if "://" in text:
+        return "it is a URL; only its host belongs here"
+    if text.startswith("*."):
+        return "the wildcard is added where it is needed"
+    if text.endswith("."):
+        return "it ends with a dot"
+    if len(text) > NAME_MAXIMUM:
+        return f"it has more than {NAME_MAXIMUM} characters"
+    if address_in(text).address is not None:
+        return "it is an address, and names below an address do not exist"
+    for label in text.split("."):
+        if not label:
+            return "it has two dots in a row, or starts with one"
+        problem = label_problem(label)
+        if problem is not None:
+            return f"in `{label[:LABEL_MAXIMUM]}`, {problem.removeprefix('it has ')}" + (
+                " is not allowed" if problem.startswith("it has '") else ""
+            )
+    return None
+
+
+def host_problem(text: str) -> str | None:
+    """What keeps `text` from being a host, name or address, in words; None when it is one."""
+    spelled = address_in(text)
+    if spelled.address is not None:
+        return spelled.problem
+    return domain_problem(text)
+
+
+def bracketed(address: Address) -> str:
+    """The address as it stands in a URL."""
+    return f"[{address}]" if address.version == 6 else str(address)

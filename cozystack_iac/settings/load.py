@@ -1,0 +1,233 @@
+"""Reads stack files: the only place that looks at Pulumi's configuration, and the only one that opens an inventory file."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pulumi
+from pulumi.runtime import config as pulumi_config
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from cozystack_iac.findings import ERROR, WARNING, Finding, Rule, Verdict
+from cozystack_iac.settings.paths import NAMESPACE, ROOT
+from cozystack_iac.settings.reading import Sealed, read
+from cozystack_iac.settings.site import Site
+
+CFG_001 = Rule(
+    "CFG-001",
+    ERROR,
+    title="the stack file can be read",
+    why="nothing is known of the site",
+    remedy="name a stack file, in YAML, with a `config:` block",
+)
+CFG_006 = Rule(
+    "CFG-006",
+    WARNING,
+    title="the configuration fits into one environment variable",
+    why="the engine hands it to the program in one variable, and Linux refuses one of 128 KiB: "
+    "the run then dies with `Argument list too long` before anything is checked",
+    remedy="move the inventory to a file of its own: `cozystack:nodes: {file: sites/<stack>.nodes.yaml}`",
+)
+CFG_007 = Rule(
+    "CFG-007",
+    ERROR,
+    title="the inventory file can be read",
+    why="no machine is known",
+    remedy="name a YAML or JSON file that holds a list of nodes, relative to the stack file",
+)
+
+VARIABLE_LIMIT_BYTES = 128 * 1024  # MAX_ARG_STRLEN of Linux, for `PULUMI_CONFIG=…` and its final zero
+SIZE_WARNING_BYTES = 96 * 1024
+SIZE_ERROR_BYTES = 120 * 1024  # the engine's own escaping may differ a little from ours
+_FILE_LIMIT_BYTES = 64 * 1024 * 1024
+_SECRET_MINIMUM = 4  # shorter texts occur everywhere; replacing them would only garble what is printed
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A stack file as read: the site as far as it could be understood, and what is wrong with its form.
+
+    `site` is None when nothing could be understood. When `findings` block, it is good for further judging only, not for building.
+    `secrets` are texts that must not be printed.
+    """
+
+    site: Site | None
+    findings: tuple[Finding, ...]
+    secrets: frozenset[str] = frozenset()
+
+
+def from_pulumi() -> Loaded:
+    """The running stack's configuration, every `cozystack:` key of it. Never raises for bad input."""
+    values = {**pulumi_config.get_config_env(), **pulumi_config.CONFIG.get()}
+    secret_keys = {*pulumi_config.get_config_secret_keys_env(), *pulumi_config._SECRET_KEYS.get()}
+    root = Path(pulumi.runtime.get_root_directory() or ".")
+    config = {key: _decoded(value) for key, value in values.items()}
+    sealed_in_file = _sealed_places(root / f"Pulumi.{pulumi.get_stack()}.yaml")
+    secrets = {text for key in secret_keys for text in _secret_texts(config.get(key), sealed_in_file.get(key))}
+    size = len(os.environ.get("PULUMI_CONFIG", ""))
+    return _load(config, root, size_bytes=size or _variable_bytes(values), secrets=frozenset(secrets))
+
+
+def from_file(path: Path | str) -> Loaded:
+    """A stack file on disk, without the engine. Encrypted values stay unknown. Never raises for bad input."""
+    path = Path(path)
+    document = _parsed(path)
+    if isinstance(document, str):
+        fix = "name a stack file such as Pulumi.dev.yaml"
+        return Loaded(None, (CFG_001.at(str(path), problem=document, fix=fix),))
+    config = document.get("config") if isinstance(document, dict) else None
+    if not isinstance(config, dict):
+        problem, fix = "there is no `config:` mapping in it", "write the settings below `config:`"
+        return Loaded(None, (CFG_001.at(str(path), problem=problem, fix=fix),))
+    values = {str(key): _decoded(value) for key, value in config.items()}
+    return _load(values, path.parent, size_bytes=_variable_bytes(values), secrets=frozenset())
+
+
+def _load(config: Mapping[str, Any], root: Path, size_bytes: int, secrets: frozenset[str]) -> Loaded:
+    prefix = f"{NAMESPACE}:"
+    raw = {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}
+    findings = list(_judge_size(size_bytes, raw))
+    if not raw:
+        problem = f"no key of it starts with `{prefix}`"
+        findings.append(CFG_001.at(ROOT, problem=problem, fix=f"write `{prefix}cluster`, `{prefix}nodes` and so on"))
+    raw, nodes_file = _with_inventory(raw, root, findings)
+    site, formal = read(raw, nodes_file)
+    verdict = Verdict.of((*findings, *formal)).redacted(secrets)
+    return Loaded(site, verdict.findings, secrets)
+
+
+def _judge_size(size_bytes: int, raw: Mapping[str, Any]) -> list[Finding]:
+    if size_bytes < SIZE_WARNING_BYTES:
+        return []
+    severity = ERROR if size_bytes >= SIZE_ERROR_BYTES else WARNING
+    problem = f"the configuration takes {size_bytes // 1024} KiB of at most {VARIABLE_LIMIT_BYTES // 1024} KiB"
+    path = f"{NAMESPACE}:nodes" if isinstance(raw.get("nodes"), list) else ROOT
+    fix = "move the inventory to a file of its own and write `cozystack:nodes: {file: sites/<stack>.nodes.yaml}`"
+    return [CFG_006.at(path, problem=problem, fix=fix, severity=severity)]
+
+
+def _with_inventory(raw: dict[str, Any], root: Path, findings: list[Finding]) -> tuple[dict[str, Any], str | None]:
+    """`raw` with the nodes of the inventory file in place of its name, and that name."""
+    nodes = raw.get("nodes")
+    if not isinstance(nodes, dict) or set(nodes) == {"secure"}:
+        return raw, None
+    name = nodes.get("file")
+    path = f"{NAMESPACE}:nodes.file" if "file" in nodes else f"{NAMESPACE}:nodes"
+    if set(nodes) != {"file"} or not isinstance(name, str) or not name.strip():
+        problem = "an inventory is a list of nodes, or a mapping with nothing but `file`"
+        findings.append(CFG_007.at(path, problem=problem, fix="write `cozystack:nodes: {file: sites/prod.nodes.yaml}`"))
+        return {**raw, "nodes": Sealed()}, None
+    document = _parsed(root / Path(name).expanduser())
+    if isinstance(document, dict) and set(document) == {"nodes"}:
+        document = document["nodes"]
+    if not isinstance(document, list):
+        problem = f"{name}: {document if isinstance(document, str) else 'it does not hold a list of nodes'}"
+        fix = "the file holds a list of nodes in YAML or JSON; its name is relative to the stack file"
+        findings.append(CFG_007.at(path, problem=problem, fix=fix))
+        return {**raw, "nodes": Sealed()}, None
+    return {**raw, "nodes": document}, name
+
+
+# Files ------------------------------------------------------------------------------------------------------------------
+
+
+def _parsed(path: Path) -> Any:
+    """The document in a file, or a text saying why there is none. A document that is itself text counts as none."""
+    try:
+        if not path.is_file():
+            return "there is no such file"
+        if path.stat().st_size > _FILE_LIMIT_BYTES:
+            return f"it is larger than {_FILE_LIMIT_BYTES // 1024**2} MiB"
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        return f"it cannot be read: {_reason(error)}"
+    return _document(text, as_json=path.suffix == ".json")
+
+
+def _document(text: str, *, as_json: bool) -> Any:
+    try:
+        document = json.loads(text) if as_json else YAML(typ="safe", pure=True).load(text)
+    except RecursionError:
+        return "it is nested without end"
+    except YAMLError as error:
+        return f"it is not YAML: {_yaml_reason(error)}"
+    except ValueError as error:
+        return f"it cannot be understood: {_reason(error)}"
+    except Exception as error:  # noqa: BLE001 - the parser leaks internal errors on hostile input (e.g. bad tags, dates)
+        return f"it cannot be understood: {type(error).__name__}"
+    return "it holds nothing but text" if isinstance(document, str) else document
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text"
+    return (error.strerror or "refused") if isinstance(error, OSError) else str(error).splitlines()[0]
+
+
+def _yaml_reason(error: YAMLError) -> str:
+    """The parser's complaint without the line of the file it quotes: that line may hold a secret."""
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or "syntax error"
+    problem = problem.split(" with value ", 1)[0].split("\n", 1)[0]
+    return f"{problem} in line {mark.line + 1}, column {mark.column + 1}" if mark is not None else problem
+
+
+# Pulumi's configuration -------------------------------------------------------------------------------------------------
+
+
+def _decoded(value: object) -> Any:
+    """Pulumi hands out texts: JSON for anything structured, `true` or `8443` for plain values."""
+    if not isinstance(value, str):
+        return value
+    if value[:1] in {"{", "["} or value in {"true", "false"}:
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def _variable_bytes(values: Mapping[str, Any]) -> int:
+    """How long `PULUMI_CONFIG` gets: a JSON object of texts, structured values as JSON inside those texts."""
+    try:
+        texts = {
+            key: value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str)
+            for key, value in values.items()
+        }
+        return len(json.dumps(texts, separators=(",", ":")))
+    except (ValueError, RecursionError, TypeError):
+        return 0  # endless or odd data: reported by its own rule
+
+
+def _sealed_places(stack_file: Path) -> dict[str, Any]:
+    """The `config:` of the stack file as written, to tell which leaves of a secret key are really encrypted."""
+    document = _parsed(stack_file)
+    config = document.get("config") if isinstance(document, dict) else None
+    return config if isinstance(config, dict) else {}
+
+
+def _secret_texts(value: Any, written: Any) -> set[str]:
+    """Texts inside a secret configuration value: those encrypted in the file, or all where that cannot be told."""
+    if isinstance(written, dict) and set(written) != {"secure"} and isinstance(value, dict):
+        return {
+            text
+            for key, item in value.items()
+            if isinstance(written.get(key), dict | list)
+            for text in _secret_texts(item, written[key])
+        }
+    if isinstance(written, list) and isinstance(value, list) and len(written) == len(value):
+        pairs = zip(value, written, strict=True)
+        return {text for item, mark in pairs if isinstance(mark, dict | list) for text in _secret_texts(item, mark)}
+    return _texts(value)
+
+
+def _texts(value: Any) -> set[str]:
+    if isinstance(value, dict):
+        return {text for item in value.values() for text in _texts(item)}
+    if isinstance(value, list):
+        return {text for item in value for text in _texts(item)}
+    return {str(value)} if value is not None and len(str(value)) >= _SECRET_MINIMUM else set()

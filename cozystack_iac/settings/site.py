@@ -1,0 +1,231 @@
+"""The whole stack file, and the values that follow from it."""
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import Field, PrivateAttr
+
+from cozystack_iac import releases
+from cozystack_iac.settings.base import Flag, Model
+from cozystack_iac.settings.cluster import Cluster, Talos
+from cozystack_iac.settings.network import Network
+from cozystack_iac.settings.nodes import Node
+from cozystack_iac.settings.paths import ROOT, Step, spelled
+from cozystack_iac.settings.platform import Access, Platform, PlatformVariant, Publishing, Tenant
+from cozystack_iac.settings.run import Allow, Lab, Waits
+from cozystack_iac.settings.storage import Storage
+
+KUBE_API_PORT = 6443
+
+_PLATFORM_VARIANTS: Mapping[str, PlatformVariant] = {
+    "talos": "isp-full",
+    "generic": "isp-full-generic",
+    "hosted": "isp-hosted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a site was read from: what was given, which file holds the nodes, and what could not be read."""
+
+    given: Mapping[str, Any] = field(default_factory=dict)
+    nodes_file: str | None = None
+    unread: frozenset[tuple[Step, ...]] = frozenset()
+
+
+class Site(Model):
+    """A site as one stack file describes it."""
+
+    cluster: Cluster = Field(default_factory=Cluster)
+    """What is built. (required)"""
+    nodes: tuple[Node, ...] = ()
+    """The machines, inline or as `{file: …}`. (required)"""
+    talos: Talos = Field(default_factory=Talos)
+    """Operating system of the machines."""
+    network: Network = Field(default_factory=Network)
+    """Address ranges, registries and proxies."""
+    storage: Storage = Field(default_factory=Storage)
+    """Pools and storage classes."""
+    platform: Platform = Field(default_factory=Platform)
+    """Chart, bundles and packages."""
+    publishing: Publishing = Field(default_factory=Publishing)
+    """How the world reaches the platform. (required)"""
+    access: Access = Field(default_factory=Access)
+    """Who may log in."""
+    tenant: Tenant = Field(default_factory=Tenant)
+    """Services of the root tenant."""
+    waits: Waits = Field(default_factory=Waits)
+    """A budget per link of the chain."""
+    checks: Literal["live", "offline"] = "live"
+    """Whether previews ask the machines (live), or report those checks as skipped (offline)."""
+    protect: Flag = True
+    """Whether irreplaceable resources, such as the machines' secrets, are protected from deletion."""
+    allow: tuple[Allow, ...] = ()
+    """Guardrails that are knowingly overridden."""
+    lab: Lab | None = None
+    """The stack is played on the embedded lab."""
+
+    _origin: Origin = PrivateAttr(default_factory=Origin)
+
+    def read_from(self, origin: Origin) -> "Site":
+        """The same site, knowing where its values stand. For `load`."""
+        self._origin = origin
+        return self
+
+    # Places ---------------------------------------------------------------------------------------------------------
+
+    def where(self, *steps: Step) -> str:
+        """The place of a value as people find it: the longest part of the path that exists in what was given."""
+        origin = self._origin
+        if origin.nodes_file is not None and steps[:1] == ("nodes",) and len(steps) > 1:
+            found = _existing(origin.given.get("nodes"), steps[1:])
+            return f"{origin.nodes_file}: {spelled(found)}" if found else origin.nodes_file
+        if not origin.given:
+            return spelled(steps)
+        found = _existing(origin.given, steps)
+        return spelled(found) if found else ROOT
+
+    def given(self, *steps: Step) -> bool:
+        """Whether a value was given, as opposed to defaulted."""
+        return len(_existing(self._origin.given, steps)) == len(steps)
+
+    def unread(self, *steps: Step) -> bool:
+        """Whether the value at or above this place could not be read: nothing can be concluded from it."""
+        return any(steps[:length] in self._origin.unread for length in range(1, len(steps) + 1))
+
+    def partly_unread(self, *steps: Step) -> bool:
+        """Whether something at, above or below this place could not be read."""
+        return self.unread(*steps) or any(place[: len(steps)] == steps for place in self._origin.unread)
+
+    # Machines -------------------------------------------------------------------------------------------------------
+
+    @property
+    def existing(self) -> bool:
+        """Whether Kubernetes is there already, so that its facts are described and not decided here."""
+        return self.cluster.variant != "talos"
+
+    @cached_property
+    def control_planes(self) -> tuple[Node, ...]:
+        """The control planes, in the order of the inventory; etcd is bootstrapped on the first."""
+        return tuple(node for node in self.nodes if node.is_control_plane)
+
+    @cached_property
+    def workers(self) -> tuple[Node, ...]:
+        """The other machines."""
+        return tuple(node for node in self.nodes if not node.is_control_plane)
+
+    @cached_property
+    def storage_nodes(self) -> tuple[Node, ...]:
+        """The machines with data disks."""
+        return tuple(node for node in self.nodes if node.data_disks)
+
+    # Effective values -----------------------------------------------------------------------------------------------
+
+    @property
+    def api_host(self) -> str:
+        """Host part of the Kubernetes API endpoint: the endpoint's, else the VIP, else the first control plane."""
+        if self.cluster.endpoint:
+            return host_of(self.cluster.endpoint)
+        return self.talos.vip or next((node.internal for node in self.control_planes), "")
+
+    @property
+    def endpoint(self) -> str:
+        """URL of the Kubernetes API, e.g. `https://10.0.0.10:6443`."""
+        if self.cluster.endpoint:
+            return self.cluster.endpoint
+        host = self.api_host
+        return f"https://[{host}]:{KUBE_API_PORT}" if ":" in host else f"https://{host}:{KUBE_API_PORT}"
+
+    @property
+    def platform_variant(self) -> PlatformVariant:
+        """Variant of the platform package."""
+        return self.platform.variant or _PLATFORM_VARIANTS[self.cluster.variant]
+
+    @property
+    def talos_version(self) -> str:
+        """Configuration contract with its leading v, e.g. `v1.13.6`; empty when the release is unknown and none is given."""
+        if self.talos.version:
+            return self.talos.version
+        release = releases.find(self.cluster.cozystack)
+        return release.talos if release else ""
+
+    @property
+    def kubernetes_version(self) -> str:
+        """Kubernetes version with its leading v."""
+        return self.talos.kubernetes or releases.KUBERNETES
+
+    @property
+    def installer_image(self) -> str:
+        """Installer image for machines without one of their own; empty when a profile has to be read first."""
+        image = self.talos.image
+        if image.reference:
+            return image.reference
+        return "" if image.profile else f"{releases.TALOS_IMAGE}:{self.talos_version}"
+
+    @property
+    def external_ips(self) -> tuple[str, ...]:
+        """Addresses the ingress listens on, in the order of the inventory; empty when a load balancer publishes."""
+        publishing = self.publishing
+        if publishing.load_balancer:
+            return ()
+        match publishing.external_ips.strategy:
+            case "explicit":
+                return publishing.external_ips.addresses
+            case "external":
+                return tuple(node.public_address for node in self.nodes if node.public_address)
+            case "internal":
+                return tuple(node.internal for node in self.nodes if node.internal)
+
+    @property
+    def pod_gateway(self) -> str:
+        """Gateway of the pod network: as given, else the first address of podCIDR; empty when that is no network."""
+        if self.network.pod_gateway:
+            return self.network.pod_gateway
+        try:
+            return str(ipaddress.ip_network(self.network.pod_cidr)[1])
+        except (ValueError, IndexError):
+            return ""
+
+    @property
+    def api_server_endpoint(self) -> str:
+        """URL in kubeconfigs handed to people. The ingress passes TLS through on 443; nothing listens on 6443 there."""
+        port = self.lab.https_port if self.lab else 443
+        return self.publishing.api_server_endpoint or f"https://api.{self.publishing.host}:{port}"
+
+    @property
+    def replicas(self) -> int:
+        """Copies of replicated volumes."""
+        return self.storage.replicas or min(3, max(1, len(self.storage_nodes)))
+
+    @property
+    def https_port(self) -> int:
+        """Port of the public names."""
+        return self.lab.https_port if self.lab else 443
+
+    @property
+    def apiserver_for_operator(self) -> tuple[str, int]:
+        """generic: host and port that operator and Flux use for the API server."""
+        network, prism = self.network, self.platform.prism
+        host = network.api_server_host or ("127.0.0.1" if prism else self.api_host)
+        return host, network.api_server_port or (7445 if prism and not network.api_server_host else KUBE_API_PORT)
+
+
+def host_of(url: str) -> str:
+    """The host of `scheme://host[:port][/…]`, without brackets; empty when there is none. Never raises."""
+    authority = url.split("://", 1)[-1].split("/", 1)[0].rsplit("@", 1)[-1]
+    if authority.startswith("["):
+        return authority[1:].split("]", 1)[0]
+    return authority.split(":", 1)[0]
+
+
+def _existing(value: Any, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The longest beginning of `steps` that can be walked in `value`."""
+    for position, step in enumerate(steps):
+        try:
+            value = value[step]
+        except (TypeError, KeyError, IndexError):
+            return tuple(steps[:position])
+    return tuple(steps)

@@ -1,0 +1,1 @@
+"""Talos Linux: API client, machine-config documents, stages."""

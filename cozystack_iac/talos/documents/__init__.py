@@ -1,0 +1,1 @@
+"""Machine-config documents as pure functions per Talos minor version."""

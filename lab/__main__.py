@@ -1,0 +1,160 @@
+"""`python -m lab`: bring the lab up, look at it, take it down."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from lab import launch, scenario
+from lab.scenario import Scenario, ScenarioError
+from lab.state import Busy, Record, StateDir, default_state, log_names
+from lab.supervisor import LabFailed, process_bytes
+from lab.toolchain import ToolchainError
+
+OK, RED, NOT_RUNNING = 0, 1, 3
+_SCENARIOS = Path(__file__).parent / "scenarios"
+_MIB = 2**20
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    console = Console(highlight=False, soft_wrap=True)
+    try:
+        return int(args.run(args, StateDir(args.state), console))
+    except (LabFailed, ScenarioError, ToolchainError, Busy, ValueError) as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(str(error), style="red", markup=False)
+        return RED
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m lab", description=__doc__)
+    parser.add_argument("--state", type=Path, default=default_state(), help=argparse.SUPPRESS)
+    commands = parser.add_subparsers(required=True, metavar="command")
+    state = argparse.ArgumentParser(add_help=False)
+    state.add_argument(
+        "--state",
+        type=Path,
+        default=argparse.SUPPRESS,
+        help="directory that holds everything of this lab (default: $COZYSTACK_IAC_LAB or .lab)",
+    )
+
+    up = commands.add_parser("up", parents=[state], help="start the lab and return when it is ready")
+    up.add_argument("--scenario", default="three-nodes", help="a file, or the name of one in lab/scenarios")
+    up.add_argument("--prefix", help="move every address to another loopback /16, written like 127.20")
+    up.add_argument("--foreground", action="store_true", help="stay in this terminal; ^C takes the lab down")
+    up.set_defaults(run=_up)
+
+    status = commands.add_parser("status", parents=[state], help="what runs; exit 0 healthy, 1 not, 3 nothing runs")
+    status.set_defaults(run=_status)
+
+    down = commands.add_parser("down", parents=[state], help="end the lab, also what a crash left of it")
+    down.set_defaults(run=_down)
+
+    logs = commands.add_parser("logs", parents=[state], help="show a log, or the names of all")
+    logs.add_argument("name", nargs="?", help="a process, supervisor, or events")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on as it grows")
+    logs.set_defaults(run=_logs)
+    return parser
+
+
+def _up(args: argparse.Namespace, state: StateDir, console: Console) -> int:
+    chosen = _scenario(args.scenario, args.prefix)
+    if args.foreground:
+        with state.locked():
+            asyncio.run(launch.foreground(state, chosen, console).run())
+        return OK
+    before = state.read()
+    record = launch.up(state, chosen, console)
+    if before is not None and before.supervisor == record.supervisor:
+        console.print(f"lab {record.scenario} is already running in {state.root}")
+        return OK if record.healthy else RED
+    console.print(
+        f"lab {record.scenario} is ready: control plane {record.control_plane_s} s, in all {record.ready_s} s"
+    )
+    return OK
+
+
+def _scenario(given: str, prefix: str | None) -> Scenario:
+    path = Path(given)
+    if not path.exists() and path.name == given:
+        path = _SCENARIOS / f"{given}.yaml"
+    if not path.exists():
+        known = ", ".join(sorted(each.stem for each in _SCENARIOS.glob("*.yaml")))
+        raise ScenarioError(f"{given} is neither a file nor one of the scenarios: {known}")
+    chosen = scenario.load(path)
+    return chosen.relocated(prefix) if prefix else chosen
+
+
+def _status(args: argparse.Namespace, state: StateDir, console: Console) -> int:
+    record = state.read()
+    if record is None:
+        console.print(f"no lab is running in {state.root}")
+        return NOT_RUNNING
+    console.print(_table(record))
+    if not record.alive:
+        console.print("the supervisor is gone: `python -m lab down` cleans up what it left", style="red")
+    for problem in record.problems:
+        console.print(f"problem: {problem}", style="red", markup=False)
+    peak = record.memory.peak_bytes
+    console.print(
+        f"{record.phase}; control plane in {record.control_plane_s} s, ready in {record.ready_s} s; peak {peak // _MIB} MiB"
+    )
+    return OK if record.healthy else RED
+
+
+def _table(record: Record) -> Table:
+    table = Table(title=f"lab {record.scenario}", title_justify="left")
+    for name in ("process", "pid", "port", "MiB", "state"):
+        table.add_column(name, justify="right" if name in ("pid", "port", "MiB") else "left")
+    total = 0
+    for each in record.processes:
+        alive = each.identity.alive()
+        used = process_bytes(each.pid) if alive else 0
+        total += used
+        health = "[green]running[/]" if alive else f"[red]{each.exit or 'gone'}[/]"
+        table.add_row(each.name, str(each.pid), str(each.port or ""), str(used // _MIB), health)
+    table.add_row("all", "", "", str(total // _MIB), "")
+    return table
+
+
+def _down(args: argparse.Namespace, state: StateDir, console: Console) -> int:
+    done = launch.down(state)
+    if not done.was_there:
+        console.print(f"no lab is running in {state.root}")
+        return OK
+    for name in done.forced:
+        console.print(f"had to be ended: {name}", style="yellow")
+    for port in done.taken:
+        console.print(f"port {port} is open again: another program took it", style="yellow")
+    console.print(f"the lab is down after {done.seconds} s")
+    return OK
+
+
+def _logs(args: argparse.Namespace, state: StateDir, console: Console) -> int:
+    known = log_names(state)
+    if args.name is None:
+        for name, path in known.items():
+            console.print(f"{name:<26}{path.stat().st_size // 1024:>8} KiB")
+        return OK
+    if args.name not in known:
+        raise LabFailed(f"no log called {args.name}; there are: {', '.join(known) or 'none'}")
+    with known[args.name].open(encoding="utf-8", errors="replace") as log:
+        while True:
+            sys.stdout.writelines(log)
+            sys.stdout.flush()
+            if not args.follow:
+                return OK
+            time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

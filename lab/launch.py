@@ -1,0 +1,166 @@
+"""Bringing a lab up and down from outside: a detached supervisor, and the proof that nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+
+from lab import toolchain
+from lab.children import port_open, tail
+from lab.controlplane import BINARIES
+from lab.scenario import Scenario
+from lab.state import ProcessRecord, Record, StateDir, fingerprint
+from lab.supervisor import LabFailed, Supervisor, address_problems
+
+READY_WITHIN_S = 120.0  # measured: 5 s on idle cores; the rest is for a machine that does other things
+STOPS_WITHIN_S = 40.0
+PORTS_WITHIN_S = 10.0
+_CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Down:
+    """What `down` found. `forced` are processes it had to end itself; `taken` ports that are still open, by strangers."""
+
+    was_there: bool
+    seconds: float = 0.0
+    forced: list[str] = field(default_factory=list)
+    taken: list[int] = field(default_factory=list)
+
+
+def up(state: StateDir, scenario: Scenario, console: Console) -> Record:
+    """Start the lab detached and return when it is ready; a lab that already runs this scenario is left as it is.
+
+    Raises LabFailed: another scenario runs here, an address is taken, a process did not come up. ToolchainError when a tool
+    cannot be had.
+    """
+    running = _running(state, scenario)
+    if running is not None:
+        return _until_ready(state, running.supervisor.pid, lambda: None)
+    prepare(state, scenario, console)
+    state.logs.mkdir(parents=True, exist_ok=True)
+    argv = [
+        sys.executable,
+        "-m",
+        "lab",
+        "up",
+        "--foreground",
+        "--state",
+        str(state.root),
+        "--scenario",
+        str(state.scenario),
+    ]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(_CHECKOUT), os.environ.get("PYTHONPATH")]))}
+    with state.supervisor_log.open("wb") as log:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True
+        )
+    try:
+        return _until_ready(state, process.pid, process.poll)
+    except KeyboardInterrupt:
+        down(state)
+        raise
+
+
+def foreground(state: StateDir, scenario: Scenario, console: Console) -> Supervisor:
+    """A supervisor for this process, after the same checks as `up`. The caller holds `state.locked()`."""
+    prepare(state, scenario, console)
+    state.prepare()
+    return Supervisor(state, scenario, console)
+
+
+def prepare(state: StateDir, scenario: Scenario, console: Console) -> None:
+    """Tools there, remains of a crash gone, addresses free, scenario written down. Raises LabFailed, ToolchainError."""
+    toolchain.ensure(state.root, only=BINARIES, console=console)
+    record = state.read()
+    if record is not None and record.supervisor.pid != os.getpid() and not record.alive:
+        _clean(state, record)
+    if problems := address_problems(scenario):
+        raise LabFailed(
+            "these addresses of the scenario cannot be used:\n" + "\n".join(f"  {line}" for line in problems)
+        )
+    state.scenario.write_text(scenario.model_dump_json(by_alias=True, indent=1), encoding="utf-8")
+
+
+def _running(state: StateDir, scenario: Scenario) -> Record | None:
+    record = state.read()
+    if record is None or not record.alive:
+        return None
+    if record.fingerprint != fingerprint(scenario):
+        raise LabFailed(
+            f"a lab with another scenario ({record.scenario}) is running in {state.root}.\n"
+            f"  next  `python -m lab down`, then `up` again; or another --state directory and another /16"
+        )
+    return record
+
+
+def _until_ready(state: StateDir, pid: int, exited: Callable[[], int | None]) -> Record:
+    deadline = time.monotonic() + READY_WITHIN_S
+    while time.monotonic() < deadline:
+        code = exited()
+        record = state.read()
+        mine = record if record is not None and record.supervisor.pid == pid else None
+        if mine is not None and mine.phase == "ready":
+            return mine
+        if code is not None or (mine is not None and not mine.alive):
+            raise LabFailed(_why_not(state, mine))
+        time.sleep(0.05)
+    down(state)
+    raise LabFailed(
+        f"the lab was not ready within {READY_WITHIN_S:.0f} s; the end of {state.supervisor_log}:\n{tail(state.supervisor_log)}"
+    )
+
+
+def _why_not(state: StateDir, record: Record | None) -> str:
+    reason = "\n".join(record.problems) if record is not None and record.problems else tail(state.supervisor_log)
+    return f"the lab did not start.\n{reason}\n  next  the logs are in {state.logs}"
+
+
+def down(state: StateDir) -> Down:
+    """End the lab, also what a crash left of it; returns when its processes are gone and its ports closed.
+
+    Only processes whose pid and start time are on record are ended. Harmless when nothing runs.
+    """
+    record = state.read()
+    if record is None:
+        return Down(was_there=False)
+    began = time.monotonic()
+    if record.supervisor.identity.signal(signal.SIGTERM):
+        record.supervisor.identity.gone_within(STOPS_WITHIN_S)
+    # The supervisor may have started more children before it saw the signal.
+    forced = _clean(state, state.read() or record)
+    taken = _still_open([each.port for each in record.children if each.port is not None])
+    return Down(True, round(time.monotonic() - began, 1), forced, taken)
+
+
+def _clean(state: StateDir, record: Record) -> list[str]:
+    """End what is left, the supervisor first so that it starts nothing new; forget the record."""
+    left = [each for each in record.processes if each.identity.alive()]
+    for each in left:
+        each.identity.end(grace_s=0 if each is record.supervisor else 5)
+    survivors = [each for each in left if each.identity.alive()]
+    if survivors:
+        raise LabFailed(f"these processes of the lab could not be ended: {', '.join(map(_named, survivors))}")
+    state.forget()
+    return [_named(each) for each in left]
+
+
+def _named(record: ProcessRecord) -> str:
+    return f"{record.name} (pid {record.pid})"
+
+
+def _still_open(ports: list[int]) -> list[int]:
+    deadline = time.monotonic() + PORTS_WITHIN_S
+    while time.monotonic() < deadline:
+        if not any(port_open("127.0.0.1", port) for port in ports):
+            return []
+        time.sleep(0.05)
+    return [port for port in ports if port_open("127.0.0.1", port)]

@@ -1,0 +1,287 @@
+"""What a Cozystack release consists of: Packages, their releases and dependencies, per configuration. Pure.
+
+`releases/<version>.yaml` is the lab's own compact account of one release, one list for all configurations:
+
+    enabled:   {platform variant: [package]}     optional packages that the variant's own overlay switches on
+    packages:  - package, variant (default `default`), bundle (system | iaas | paas | naas)
+                 platform: [variant]    only there; oidc: bool    only with OIDC on or off
+                 optional: true         only when named in bundles.enabledPackages (with: X  only together with X)
+                 switch: a.b            only when that platform value is true
+                 needs: [package]       packages it depends on, in order
+                 installs: {component: namespace | {ns, release, after: [component], privileged, pvc, crds, apis}}
+    charts:    releases a chart creates: release, parent, when (key of the root Tenant's spec), needs, artifact, ...
+    races:     {provider release: {Kind: [release]}}   the release renders Kind without depending on its provider
+
+Package names are written without their `cozystack.` prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+PREFIX = "cozystack."
+PLATFORM_PACKAGE = "cozystack.cozystack-platform"
+PLATFORM_RELEASE = "cozy-system/cozystack-platform"
+PLATFORM_VARIANTS = ("default", "isp-full", "isp-hosted", "isp-full-generic")
+ROOT_TENANT_RELEASE = "tenant-root/tenant-root"
+BUNDLES = ("system", "iaas", "paas", "naas")
+_BUNDLES_ON: Mapping[str, frozenset[str]] = {
+    "isp-full": frozenset(BUNDLES),
+    "isp-full-generic": frozenset(BUNDLES),
+    "isp-hosted": frozenset({"paas", "naas"}),  # as shipped up to 1.6: nothing of it can ever become ready
+    "default": frozenset(),
+}
+_FOLDER = Path(__file__).parent / "releases"
+
+
+@dataclass(frozen=True)
+class Component:
+    """One chart of a package. `release` and `namespace` name its HelmRelease, `after` components of the same package."""
+
+    name: str
+    release: str
+    namespace: str
+    after: tuple[str, ...] = ()
+    privileged: bool = False
+    uses_pvc: bool = False
+    crds: tuple[str, ...] = ()
+    apis: tuple[str, ...] = ()
+
+    @property
+    def ref(self) -> str:
+        return f"{self.namespace}/{self.release}"
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package in one of its variants, with the conditions under which the platform chart emits it."""
+
+    name: str
+    variant: str
+    bundle: str
+    needs: tuple[str, ...]
+    components: tuple[Component, ...]
+    platform: tuple[str, ...] = ()
+    oidc: bool | None = None
+    optional: bool = False
+    together_with: str = ""
+    switch: str = ""
+
+    def emitted(self, choice: Choice) -> bool:
+        if self.name in choice.disabled or self.bundle not in choice.bundles:
+            return False
+        if self.platform and choice.system_variant not in self.platform:
+            return False
+        if self.oidc is not None and self.oidc is not choice.oidc:
+            return False
+        if self.switch:
+            return self.switch in choice.switches
+        return not self.optional or bool({self.name, self.together_with} & choice.enabled)
+
+
+@dataclass(frozen=True)
+class Release:
+    """A HelmRelease that the operator writes. `depends_on` holds `namespace/name`, in the operator's order."""
+
+    package: Package
+    component: Component
+    depends_on: tuple[str, ...]
+
+    @property
+    def ref(self) -> str:
+        return self.component.ref
+
+    @property
+    def artifact(self) -> str:
+        return f"{self.package.name}-{self.package.variant}-{self.component.name}".replace(".", "-")
+
+
+@dataclass(frozen=True)
+class ChartRelease:
+    """A HelmRelease that another release's chart creates; `when` names the root Tenant's switch for it."""
+
+    ref: str
+    parent: str
+    artifact: str
+    interval: str
+    timeout: str = ""
+    when: str = ""
+    kind: str = ""
+    needs: tuple[str, ...] = ()
+    release_name: str = ""
+
+    @property
+    def namespace(self) -> str:
+        return self.ref.split("/")[0]
+
+    @property
+    def name(self) -> str:
+        return self.ref.split("/")[1]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The effective choice: overlay of the platform variant with the Package's own values on top."""
+
+    bundles: frozenset[str]
+    system_variant: str
+    oidc: bool = False
+    enabled: frozenset[str] = frozenset()
+    disabled: frozenset[str] = frozenset()
+    switches: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """One Cozystack release."""
+
+    version: str
+    packages: tuple[Package, ...]
+    charts: tuple[ChartRelease, ...]
+    races: Mapping[str, str] = field(default_factory=dict)  # user release name -> provider `namespace/name`
+    race_kinds: Mapping[str, str] = field(default_factory=dict)  # user release name -> kind it renders
+    enabled: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def minor(self) -> tuple[int, int]:
+        major, minor = self.version.split(".")[:2]
+        return int(major), int(minor)
+
+    def choice(self, platform_variant: str, values: Mapping[str, Any]) -> Choice:
+        """What the platform chart decides from its values (`spec.components.platform.values` of the Package)."""
+        bundles = _mapping(values, "bundles")
+        on = set(_BUNDLES_ON.get(platform_variant, frozenset()))
+        for bundle in BUNDLES:
+            switch = _mapping(bundles, bundle).get("enabled")
+            if switch is not None:
+                (on.add if switch else on.discard)(bundle)
+        named = bundles.get("enabledPackages")
+        enabled = self.enabled.get(platform_variant, frozenset()) if named is None else frozenset(map(str, named))
+        return Choice(
+            bundles=frozenset(on),
+            system_variant=str(_mapping(bundles, "system").get("variant") or platform_variant),
+            oidc=_mapping(_mapping(values, "authentication"), "oidc").get("enabled") is True,
+            enabled=enabled,
+            disabled=frozenset(map(str, bundles.get("disabledPackages") or ())),
+            switches=frozenset(p.switch for p in self.packages if p.switch and _value(values, p.switch) is True),
+        )
+
+    def emitted(self, choice: Choice) -> tuple[Package, ...]:
+        """The Packages that the platform chart renders."""
+        return tuple(package for package in self.packages if package.emitted(choice))
+
+    def sources(self) -> dict[str, tuple[Package, ...]]:
+        """Every PackageSource with its variants, whether a Package uses it or not."""
+        found: dict[str, tuple[Package, ...]] = {}
+        for package in self.packages:
+            found[package.name] = (*found.get(package.name, ()), package)
+        return found
+
+
+def installable(packages: Iterator[Package] | tuple[Package, ...]) -> set[str]:
+    """Names of packages that can become ready: everything they need, transitively, is there."""
+    wanted = {package.name: package for package in packages}
+    ready: set[str] = set()
+    while True:
+        more = {name for name, p in wanted.items() if name not in ready and all(need in ready for need in p.needs)}
+        if not more:
+            return ready
+        ready |= more
+
+
+def releases(package: Package, emitted: Mapping[str, Package]) -> Iterator[Release]:
+    """The HelmReleases of one package: own components' `after` first, then every release of every package it needs."""
+    by_name = {component.name: component.ref for component in package.components}
+    needed = [c.ref for need in package.needs if need in emitted for c in emitted[need].components]
+    for component in package.components:
+        yield Release(package, component, (*(by_name[name] for name in component.after), *needed))
+
+
+@lru_cache(maxsize=8)
+def load(version: str) -> Catalogue:
+    """The catalogue of one release. Raises FileNotFoundError naming the known ones."""
+    path = _FOLDER / f"{version}.yaml"
+    if not path.exists():
+        raise FileNotFoundError(f"the lab knows Cozystack {', '.join(known())}, not {version}")
+    raw = YAML(typ="safe", pure=True).load(path)
+    charts = tuple(_chart(entry) for entry in raw["charts"])
+    races: dict[str, str] = {}
+    kinds: dict[str, str] = {}
+    for provider, users in (raw.get("races") or {}).items():
+        for kind, names in users.items():
+            races.update(dict.fromkeys(names, provider))
+            kinds.update(dict.fromkeys(names, kind))
+    enabled = {variant: frozenset(map(_full, names)) for variant, names in (raw.get("enabled") or {}).items()}
+    return Catalogue(version, tuple(_package(entry) for entry in raw["packages"]), charts, races, kinds, enabled)
+
+
+def known() -> list[str]:
+    """Versions with a data file."""
+    return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+
+
+def _package(entry: Mapping[str, Any]) -> Package:
+    return Package(
+        name=_full(entry["package"]),
+        variant=entry.get("variant", "default"),
+        bundle=entry["bundle"],
+        needs=tuple(map(_full, entry.get("needs") or ())),
+        components=tuple(_component(name, body) for name, body in entry["installs"].items()),
+        platform=tuple(entry.get("platform") or ()),
+        oidc=entry.get("oidc"),
+        optional=entry.get("optional", False),
+        together_with=_full(entry["with"]) if "with" in entry else "",
+        switch=entry.get("switch", ""),
+    )
+
+
+def _component(name: str, body: str | Mapping[str, Any]) -> Component:
+    if isinstance(body, str):
+        return Component(name, name, body)
+    crds = [f"{plural}.{group}" for group, plurals in (body.get("crds") or {}).items() for plural in plurals]
+    return Component(
+        name=name,
+        release=body.get("release", name),
+        namespace=body["ns"],
+        after=tuple(body.get("after") or ()),
+        privileged=body.get("privileged", False),
+        uses_pvc=body.get("pvc", False),
+        crds=tuple(crds),
+        apis=tuple(body.get("apis") or ()),
+    )
+
+
+def _chart(entry: Mapping[str, Any]) -> ChartRelease:
+    return ChartRelease(
+        ref=entry["release"],
+        parent=entry["parent"],
+        artifact=entry["artifact"],
+        interval=entry["interval"],
+        timeout=entry.get("timeout", ""),
+        when=entry.get("when", ""),
+        kind=entry.get("kind", ""),
+        needs=tuple(entry.get("needs") or ()),
+        release_name=entry.get("releaseName", ""),
+    )
+
+
+def _full(name: str) -> str:
+    return name if name.startswith(PREFIX) else PREFIX + name
+
+
+def _mapping(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = values.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _value(values: Mapping[str, Any], path: str) -> Any:
+    found: Any = values
+    for key in path.split("."):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found

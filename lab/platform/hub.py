@@ -1,0 +1,120 @@
+"""The simulators' shared door to the API server: one watch per kind, few writes at a time, patience while it is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from cozystack_iac.kube.client import Conflict, Kube, NotFound, Object, Ref, Refused, Unavailable, Unreachable
+from lab.events import Signal
+from lab.platform.objects import ref_of
+
+WRITES_AT_ONCE = 6  # two cores are shared with the API server, etcd and the program under test
+PATIENCE_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+T = TypeVar("T")
+Change = Callable[[Object | None, Object | None], None]  # (before, after)
+
+
+class Store:
+    """All objects of one kind as last seen, by (namespace, name)."""
+
+    def __init__(self) -> None:
+        self.objects: Mapping[tuple[str, str], Object] = {}
+        self.changed = Signal()
+        self.synced = asyncio.Event()
+        self._reactions: list[Change] = []
+
+    def on(self, reaction: Change) -> None:
+        """Call `reaction` for everything already there and for every later change."""
+        self._reactions.append(reaction)
+        for obj in self.objects.values():
+            reaction(None, obj)
+
+    def get(self, name: str, namespace: str = "") -> Object | None:
+        return self.objects.get((namespace, name))
+
+    def update(self, objects: Mapping[tuple[str, str], Object]) -> None:
+        before, self.objects = self.objects, objects
+        for key in before.keys() - objects.keys():
+            self._tell(before[key], None)
+        for key, obj in objects.items():
+            if before.get(key) is not obj:
+                self._tell(before.get(key), obj)
+        self.synced.set()
+        self.changed.notify()
+
+    def _tell(self, before: Object | None, after: Object | None) -> None:
+        for reaction in tuple(self._reactions):
+            reaction(before, after)
+
+
+class Hub:
+    """Use inside a TaskGroup, which owns the watches."""
+
+    def __init__(self, kube: Kube, tasks: asyncio.TaskGroup) -> None:
+        self.kube = kube
+        self.tasks = tasks
+        self._stores: dict[tuple[Ref, str], Store] = {}
+        self._turns = asyncio.Semaphore(WRITES_AT_ONCE)
+
+    def store(self, ref: Ref, selector: str = "") -> Store:
+        """The one store of this collection; its watch starts with the first call."""
+        key = (ref, selector)
+        if key not in self._stores:
+            self._stores[key] = Store()
+            self.tasks.create_task(self._follow(ref, selector, self._stores[key]), name=f"watch {ref.plural}")
+        return self._stores[key]
+
+    async def _follow(self, ref: Ref, selector: str, store: Store) -> None:
+        async for snapshot in self.kube.watch(ref, selector=selector):
+            store.update(snapshot.objects or {})
+
+    # Writes: they wait while the API server is away, and an object that is gone is no error --------------------------
+
+    async def create(self, obj: Object) -> Object | None:
+        """Create it unless it exists; None when it did."""
+        try:
+            return await self._patiently(lambda: self.kube.create(ref_of(obj), obj))
+        except Conflict:
+            return None
+
+    async def ensure(self, obj: Object) -> Object:
+        """Create it unless it exists; the object either way."""
+        return await self.create(obj) or await self._patiently(lambda: self.kube.get(ref_of(obj)))
+
+    async def apply(self, obj: Object) -> Object:
+        return await self._patiently(lambda: self.kube.apply(ref_of(obj), obj, manager="cozystack-operator", force=True))
+
+    async def patch(self, ref: Ref, body: Object, *, subresource: str = "") -> Object | None:
+        try:
+            return await self._patiently(lambda: self.kube.merge_patch(ref, body, subresource=subresource))
+        except NotFound:
+            return None
+
+    async def status(self, ref: Ref, status: Object) -> Object | None:
+        return await self.patch(ref, {"status": status}, subresource="status")
+
+    async def delete(self, ref: Ref) -> None:
+        await self._patiently(lambda: self.kube.delete(ref))
+
+    async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
+        attempt = 0
+        while True:
+            try:
+                async with self._turns:
+                    return await call()
+            except (Unreachable, Unavailable):
+                await asyncio.sleep(PATIENCE_S[min(attempt, len(PATIENCE_S) - 1)])
+            except Refused as refused:
+                # A namespace made a moment ago, or a CRD not served yet, is worth another look; a real no is not.
+                if not _soon(refused) or attempt >= 40:
+                    raise
+                await asyncio.sleep(PATIENCE_S[min(attempt, len(PATIENCE_S) - 1)])
+            attempt += 1
+
+
+def _soon(refused: Refused) -> bool:
+    missing_kind = isinstance(refused, NotFound) and "could not find the requested resource" in str(refused)
+    return missing_kind or "namespace" in str(refused).lower() and isinstance(refused, NotFound)

@@ -1,0 +1,1 @@
+"""Stand-ins for official provider plugins that cannot be installed everywhere."""

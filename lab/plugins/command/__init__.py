@@ -1,0 +1,1 @@
+"""A stand-in for the ``command`` provider plugin: local commands, and remote ones through the ``ssh`` program."""

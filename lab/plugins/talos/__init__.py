@@ -1,0 +1,1 @@
+"""A stand-in for the ``talos`` provider plugin: same tokens, property names and secretness, real certificates."""

@@ -1,0 +1,203 @@
+"""The one process of a lab: owns the real children, runs every simulator as a task, and writes down what happens to both.
+
+A child or a simulator that ends unasked is a problem of the record and makes `status` red; the rest runs on, so that there is
+something to look at. SIGTERM and SIGINT stop everything in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+import traceback
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, TextIO
+
+import psutil
+from rich.console import Console
+
+from lab import doors, platform, toolchain
+from lab.children import Child, ChildDied, Children, describe_exit
+from lab.cluster import ClusterSimulator
+from lab.control import ControlServer
+from lab.controlplane import BINARIES, ControlPlane
+from lab.identity import Identity
+from lab.machines import Machines
+from lab.scenario import Scenario
+from lab.state import Memory, ProcessRecord, Record, StateDir, fingerprint
+from lab.world import World
+
+MEMORY_EVERY_S = 5.0
+
+
+class LabFailed(Exception):
+    """The lab could not be started; the text says what, why and what next."""
+
+
+class Supervisor:
+    """Runs one scenario in one state directory, until told to stop."""
+
+    def __init__(self, state: StateDir, scenario: Scenario, console: Console) -> None:
+        self._state = state
+        self._scenario = scenario
+        self._console = console
+        self._stop = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._record = Record(
+            scenario=scenario.name,
+            fingerprint=fingerprint(scenario),
+            supervisor=ProcessRecord.of("supervisor", Identity.mine()),
+        )
+
+    async def run(self) -> None:
+        """Start, report ready, wait for a signal, stop. Raises LabFailed when the start fails. Holds the state's lock."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        began = time.monotonic()
+        self._state.write(self._record)
+        try:
+            async with self._running(began) as world:
+                self._enter("ready", ready_s=round(time.monotonic() - began, 1))
+                world.log.record("lab", "ready", seconds=self._record.ready_s)
+                self._console.print(f"ready in {self._record.ready_s} s")
+                self._spawn("memory", self._watch_memory())
+                await self._stop.wait()
+                self._enter("stopping")
+        except (ChildDied, TimeoutError, OSError) as error:
+            self._fail(str(error))
+            raise LabFailed(str(error)) from None
+        except BaseException as error:
+            self._fail(f"{type(error).__name__}: {error}")
+            raise
+        self._state.forget()
+
+    @asynccontextmanager
+    async def _running(self, began: float) -> AsyncIterator[World]:
+        """Everything of the lab, up; taken down in reverse on the way out, also when the start fails half-way."""
+        async with AsyncExitStack() as stack:
+            events = stack.enter_context(self._state.events.open("a", encoding="utf-8", buffering=1))
+            world = World(self._scenario, sink=_line_writer(events))
+            tools = toolchain.ensure(self._state.root, only=BINARIES, console=self._console)
+            children = Children(
+                self._state.logs, on_death=lambda c, code: self._died(world, c, code), on_start=self._started
+            )
+            control_plane = ControlPlane(self._state.root, children, {name: tools.path(name) for name in BINARIES})
+            stack.push_async_callback(control_plane.stop)
+            starting = asyncio.create_task(control_plane.start())
+            try:
+                await stack.enter_async_context(ControlServer(world, self._state.socket))
+                await stack.enter_async_context(Machines(world))
+                await self._unless_stopped(starting)
+            finally:
+                starting.cancel()
+                await asyncio.gather(starting, return_exceptions=True)
+            self._record.control_plane_s = round(time.monotonic() - began, 1)
+            cluster = await stack.enter_async_context(ClusterSimulator(world, control_plane))
+            stack.push_async_callback(self._cancel_tasks)
+            kubeconfig = control_plane.kubeconfig.read_text(encoding="utf-8")
+            self._simulate(world, "cluster", cluster.run())
+            self._simulate(world, "platform", platform.run(world, kubeconfig, self._state.root))
+            yield world
+
+    async def _unless_stopped(self, starting: asyncio.Task[None]) -> None:
+        """Wait for the start; a SIGTERM meanwhile cancels it."""
+        stopped = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+        if not starting.done():
+            raise LabFailed("stopped while it was starting")
+        await starting
+
+    def _simulate(self, world: World, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Run a simulator; its end, expected never, is a problem."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if task.cancelled():
+                return
+            error = task.exception()
+            reason = "ended" if error is None else f"crashed: {type(error).__name__}: {error}"
+            if error is not None:
+                self._console.print("".join(traceback.format_exception(error)), markup=False, highlight=False)
+            self._problem(f"the {name} simulator {reason}")
+            world.log.record("lab", "simulator crashed", name=name)
+
+        self._spawn(name, work).add_done_callback(ended)
+
+    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _cancel_tasks(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _started(self, child: Child) -> None:
+        self._record.children.append(ProcessRecord.of(child.name, child.identity, child.port))
+        self._state.write(self._record)
+
+    def _died(self, world: World, child: Child, code: int) -> None:
+        for each in self._record.children:
+            if each.pid == child.identity.pid:
+                each.exit = describe_exit(code)
+        self._problem(f"{child.name} {describe_exit(code)}; see {child.log}")
+        world.log.record("lab", "process crashed", name=child.name, code=code)
+
+    def _problem(self, text: str) -> None:
+        self._console.print(text, markup=False)
+        self._record.problems.append(text)
+        self._state.write(self._record)
+
+    def _enter(self, phase: Any, ready_s: float | None = None) -> None:
+        self._record.phase = phase
+        self._record.ready_s = ready_s or self._record.ready_s
+        self._state.write(self._record)
+
+    def _fail(self, text: str) -> None:
+        self._record.phase = "failed"
+        self._problem(text)
+
+    async def _watch_memory(self) -> None:
+        while True:
+            now = await asyncio.to_thread(memory_bytes, self._record)
+            self._record.memory = Memory(now_bytes=now, peak_bytes=max(now, self._record.memory.peak_bytes))
+            self._state.write(self._record)
+            await asyncio.sleep(MEMORY_EVERY_S)
+
+
+def memory_bytes(record: Record) -> int:
+    """What all living processes of the lab use together, those that simulators started included."""
+    pids = {each.pid for each in record.processes if each.identity.alive()}
+    for pid in list(pids):
+        with contextlib.suppress(psutil.Error):
+            pids |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
+    return sum(process_bytes(pid) for pid in pids)
+
+
+def process_bytes(pid: int) -> int:
+    """PSS where the system tells it, else RSS; 0 when the process is gone."""
+    try:
+        memory = psutil.Process(pid).memory_full_info()
+    except psutil.Error:
+        return 0
+    return int(getattr(memory, "pss", 0) or memory.rss)
+
+
+def address_problems(scenario: Scenario) -> list[str]:
+    """Addresses of the scenario that cannot be listened on, one line each."""
+    return doors.problems(doors.doors(scenario))
+
+
+def _line_writer(sink: TextIO) -> Callable[[str], None]:
+    def write(line: str) -> None:
+        sink.write(line + "\n")
+
+    return write

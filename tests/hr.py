@@ -1,0 +1,63 @@
+"""Builders for readiness tests: HelmReleases in the states that helm-controller really writes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cozystack_iac.readiness.phases import Condition, Release, ReleaseId
+from cozystack_iac.readiness.releases import Expected, Limits, Objects, QueryFailed, Since, Verdict, judge, track
+
+LIMITS = Limits()
+RUNNING = "Running 'install' action with timeout of 10m0s"
+
+
+def rid(text: str) -> ReleaseId:
+    namespace, _, name = text.partition("/")
+    return ReleaseId(namespace, name)
+
+
+def release(name: str, *needs: str, ready: tuple[str, str, str] | None = None, **more: Any) -> Release:
+    """`name`, `needs`: "namespace/name". `ready`: status, reason and message of the Ready condition."""
+    conditions: Mapping[str, Condition] = more.pop("conditions", {})
+    own = {"Ready": Condition(*ready)} if ready else {}
+    return Release(id=rid(name), depends_on=tuple(map(rid, needs)), conditions={**own, **conditions}, **more)
+
+
+def done(name: str, *needs: str, **more: Any) -> Release:
+    return release(name, *needs, ready=("True", "InstallSucceeded", "Helm install succeeded"), **{"observed": 1, **more})
+
+
+def running(name: str, *needs: str) -> Release:
+    return release(name, *needs, ready=("Unknown", "Progressing", RUNNING))
+
+
+def waiting(name: str, *needs: str) -> Release:
+    return release(name, *needs, ready=("False", "DependencyNotReady", f"dependency '{needs[0]}' is not ready"))
+
+
+def failing(name: str, *needs: str, error: str = "context deadline exceeded", attempt: int = 1) -> Release:
+    verb = ("install", "InstallFailed") if attempt == 1 else ("upgrade", "UpgradeFailed")
+    message = f"Helm {verb[0]} failed for release {name} with chart c@0.0.0+{attempt}: {error}"
+    failed = Condition("False", verb[1], message)
+    return release(name, *needs, ready=("False", verb[1], message), conditions={"Released": failed}, observed=1)
+
+
+def stalled(name: str, *needs: str) -> Release:
+    why = Condition("True", "RetriesExceeded", "Failed to install after 1 attempt(s)")
+    return release(
+        name, *needs, ready=("False", "InstallFailed", "it broke"), conditions={"Stalled": why}, observed=1
+    )
+
+
+def expecting(*names: str, floor: int = 1) -> Expected:
+    return Expected({rid(name): "Package p" for name in names}, floor=floor)
+
+
+class Wait:
+    """Judges as the stage does: remembers between looks."""
+
+    def __init__(self, expected: Expected | QueryFailed, limits: Limits = LIMITS) -> None:
+        self.expected, self.limits, self.since = expected, limits, Since(started=0.0)
+
+    def at(self, now: float, objects: Objects) -> Verdict:
+        self.since = track(self.since, objects, self.expected, now, self.limits)
+        return judge(objects, self.expected, now, self.since, self.limits)

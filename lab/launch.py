@@ -72,14 +72,15 @@ def up(state: StateDir, scenario: Scenario, console: Console) -> Record:
 
 def foreground(state: StateDir, scenario: Scenario, console: Console) -> Supervisor:
     """A supervisor for this process, after the same checks as `up`. The caller holds `state.locked()`."""
-    prepare(state, scenario, console)
+    tools = prepare(state, scenario, console)
     state.prepare()
-    return Supervisor(state, scenario, console)
+    return Supervisor(state, scenario, {name: tools.path(name) for name in BINARIES}, console)
 
 
-def prepare(state: StateDir, scenario: Scenario, console: Console) -> None:
+def prepare(state: StateDir, scenario: Scenario, console: Console) -> toolchain.Toolchain:
     """Tools there, remains of a crash gone, addresses free, scenario written down. Raises LabFailed, ToolchainError."""
-    toolchain.ensure(state.root, only=BINARIES, console=console)
+    state.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    tools = toolchain.ensure(state.root, only=BINARIES, console=console)
     record = state.read()
     if record is not None and record.supervisor.pid != os.getpid() and not record.alive:
         _clean(state, record)
@@ -88,6 +89,7 @@ def prepare(state: StateDir, scenario: Scenario, console: Console) -> None:
             "these addresses of the scenario cannot be used:\n" + "\n".join(f"  {line}" for line in problems)
         )
     state.scenario.write_text(scenario.model_dump_json(by_alias=True, indent=1), encoding="utf-8")
+    return tools
 
 
 def _running(state: StateDir, scenario: Scenario) -> Record | None:

@@ -11,18 +11,19 @@ import contextlib
 import signal
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any, TextIO
 
 import psutil
 from rich.console import Console
 
-from lab import doors, platform, toolchain
+from lab import doors, platform
 from lab.children import Child, ChildDied, Children, describe_exit
 from lab.cluster import ClusterSimulator
 from lab.control import ControlServer
-from lab.controlplane import BINARIES, ControlPlane
+from lab.controlplane import ControlPlane
 from lab.identity import Identity
 from lab.machines import Machines
 from lab.scenario import Scenario
@@ -39,9 +40,10 @@ class LabFailed(Exception):
 class Supervisor:
     """Runs one scenario in one state directory, until told to stop."""
 
-    def __init__(self, state: StateDir, scenario: Scenario, console: Console) -> None:
+    def __init__(self, state: StateDir, scenario: Scenario, binaries: Mapping[str, Path], console: Console) -> None:
         self._state = state
         self._scenario = scenario
+        self._binaries = binaries
         self._console = console
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -80,11 +82,10 @@ class Supervisor:
         async with AsyncExitStack() as stack:
             events = stack.enter_context(self._state.events.open("a", encoding="utf-8", buffering=1))
             world = World(self._scenario, sink=_line_writer(events))
-            tools = toolchain.ensure(self._state.root, only=BINARIES, console=self._console)
             children = Children(
                 self._state.logs, on_death=lambda c, code: self._died(world, c, code), on_start=self._started
             )
-            control_plane = ControlPlane(self._state.root, children, {name: tools.path(name) for name in BINARIES})
+            control_plane = ControlPlane(self._state.root, children, self._binaries)
             stack.push_async_callback(control_plane.stop)
             starting = asyncio.create_task(control_plane.start())
             try:

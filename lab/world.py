@@ -5,11 +5,11 @@ Simulators never call each other: they change the world, record events and wait 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lab.clock import Clock
 from lab.events import Event, EventLog, Signal
@@ -260,6 +260,9 @@ class _Count:
     calls: int = 0
 
 
+Query = Callable[[Mapping[str, Any]], Awaitable[Any]]  # arguments -> JSON-able answer; ValueError refuses
+
+
 class World:
     """A scenario come to life. `sink` receives one JSON line per event."""
 
@@ -272,6 +275,7 @@ class World:
         self.machines: dict[str, MachineState] = {m.name: MachineState.found(m) for m in scenario.machines}
         self.cluster = Cluster()
         self.faults = Faults(scenario)
+        self.queries: dict[str, Query] = {}  # what the control socket answers, by name
         self.faults.handle("machine", self._machine_effect)
         self.log.on(self._trigger)
 

@@ -101,7 +101,7 @@ class RootTenantPatchProvider(StageProvider[TenantInputs, TenantOutputs]):
                 f"The root tenant could not be patched ({format_seconds(inputs.deadline_s)} budget used up).",
                 details={"last seen": last},
                 means="without host and ingress nothing is published; the platform's other parts are not affected",
-                next_step="look at releases cozystack-api, tenant-rd and cozystack-basics in cozy-system, then run `pulumi up` again",
+                next_step="see releases cozystack-api, tenant-rd and cozystack-basics in cozy-system, then run `pulumi up` again",
             )
 
         async with budget(inputs.deadline_s, expired), Kube.connect(inputs.kubeconfig) as kube:
@@ -112,8 +112,11 @@ class RootTenantPatchProvider(StageProvider[TenantInputs, TenantOutputs]):
                     if not gap:
                         return TenantOutputs(applied=dict(inputs.spec))
                     progress.say(f"patching the root tenant: {', '.join(sorted(gap))}")
-                    await kube.merge_patch(tenant.ROOT, {"spec": gap})
-                    continue
+                    patched = await kube.merge_patch(tenant.ROOT, {"spec": gap})
+                    left = tenant.missing(inputs.spec, patched.get("spec") or {})
+                    if not left:
+                        return TenantOutputs(applied=dict(inputs.spec))
+                    last = f"patched, but not taken over: {', '.join(sorted(left))}"
                 except NotFound as error:
                     last = _not_yet(error)
                 except (Unavailable, Unreachable) as error:

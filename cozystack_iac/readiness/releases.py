@@ -141,6 +141,8 @@ Objects = Collection[Release] | QueryFailed
 
 def _signature(item: Item) -> str:
     """What stays the same while the same thing goes wrong again: not attempt, verb, revision or addresses."""
+    if item.phase not in (Phase.FAILING, Phase.FETCHING, Phase.RUNNING):
+        return item.phase.name
     _, chart, error = item.message.partition(" with chart ")
     text = error.partition(": ")[2] or error if chart else item.message
     return re.sub(r"\d+", "#", f"{item.phase.name} {text}")

@@ -200,6 +200,23 @@ def host_problem(text: str) -> str | None:
     return domain_problem(text)
 
 
+def unusable(address: Address, *, lab: bool) -> str | None:
+    """Why no machine can have this address, in words; None when one can. The lab's machines live on loopback."""
+    if address.is_loopback:
+        return None if lab else "a loopback address"
+    if address.is_unspecified:
+        return "the unspecified address"
+    if address.is_multicast:
+        return "a multicast address"
+    if address.is_link_local:
+        return "a link-local address"
+    if int(address) == 2**32 - 1 and address.version == 4:
+        return "the broadcast address"
+    if address.version == 4 and (int(address) >> 24 == 0 or int(address) >> 28 == 15):
+        return "a reserved address"
+    return None
+
+
 def bracketed(address: Address) -> str:
     """The address as it stands in a URL."""
     return f"[{address}]" if address.version == 6 else str(address)

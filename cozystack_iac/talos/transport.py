@@ -37,6 +37,7 @@ _ALERTS: dict[str, PeerFault] = {
     "TLSV1_ALERT_UNKNOWN_CA": PeerFault.FOREIGN_CLUSTER,
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": PeerFault.CLOCK,
     "SSLV3_ALERT_BAD_CERTIFICATE": PeerFault.OUR_CERTIFICATE,
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": PeerFault.OUR_CERTIFICATE,
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": PeerFault.OUR_CERTIFICATE,
     "TLSV1_ALERT_DECRYPT_ERROR": PeerFault.FOREIGN_CLUSTER,  # another CA with the same subject name
 }
@@ -145,11 +146,6 @@ class Expected:
 _ANONYMOUS = anonymous()
 
 
-def wants_certificate(peer: Peer, alert: WrongPeer | None) -> bool:
-    """Whether this is a configured Talos machine: issued by a Talos CA, and it insists on a client certificate."""
-    return peer.from_talos_ca and alert is not None and alert.fault is PeerFault.WANTS_CERTIFICATE
-
-
 class _Codec(ProtoCodec):
     """Protobuf with the size limit of the official client: a peer gone mad cannot fill our memory."""
 
@@ -239,12 +235,12 @@ class Connection(Channel):
         if not isinstance(found, WrongPeer) or found.fault is not PeerFault.FOREIGN_CLUSTER:
             return found
         try:
-            peer, alert = await look(self.address, self._port, limits=self._limits)
+            peer = await look(self.address, self._port, limits=self._limits)
         except TalosError:
             return found
         if peer.in_maintenance:
             return WrongPeer(self.address, PeerFault.MAINTENANCE)
-        return found if wants_certificate(peer, alert) else WrongPeer(self.address, PeerFault.NOT_TALOS)
+        return found if peer.from_talos_ca else WrongPeer(self.address, PeerFault.NOT_TALOS)
 
     async def _dial(self) -> socket.socket:
         loop = asyncio.get_running_loop()
@@ -302,27 +298,21 @@ class Connection(Channel):
         self._give_session_back()
 
 
-async def look(address: str, port: int = PORT, *, limits: Limits | None = None) -> tuple[Peer, WrongPeer | None]:
-    """Who listens there, by certificate alone: the peer, and the alert with which it met a client without certificate.
+async def look(address: str, port: int = PORT, *, limits: Limits | None = None) -> Peer:
+    """Who listens there, by certificate alone: nothing but a handshake is sent, and any certificate will do.
 
-    Nothing but the handshake is sent. Raises TalosError when there is no certificate to look at; the caller sets the
-    deadline.
+    Raises TalosError when there is no certificate to look at. The caller sets the deadline.
     """
     connection = Connection(address, port, _Anybody(), limits)
-    alert: WrongPeer | None = None
     try:
         await connection.connect()
-    except WrongPeer as error:
-        if connection.peer is None:
-            raise
-        alert = error
-    except Unreachable:
+    except TalosError:
         if connection.peer is None:
             raise
     finally:
         connection.close()
     assert connection.peer is not None
-    return connection.peer, alert
+    return connection.peer
 
 
 @dataclass(frozen=True)

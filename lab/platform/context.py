@@ -27,6 +27,7 @@ class Platform:
     schedule: Schedule = field(init=False)
     choice: Choice | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
+    namespaces: dict[str, bool] = field(default_factory=dict)  # made by the operator -> privileged
     cni_ready: bool = False
     pools: dict[tuple[str, str], str] = field(default_factory=dict)  # (node, LINSTOR pool) -> zpool
     changed: Signal = field(default_factory=Signal)  # something a wait may depend on has changed

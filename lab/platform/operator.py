@@ -15,6 +15,7 @@ from lab.events import Signal
 from lab.platform import catalogue, crds, objects
 from lab.platform.catalogue import PLATFORM_PACKAGE, PLATFORM_VARIANTS, Package
 from lab.platform.context import Platform
+from lab.platform.hub import Store
 from lab.platform.objects import SYSTEM, kind_ref
 from lab.platform.timing import (
     ARTIFACT_BUILD_S,
@@ -40,7 +41,7 @@ class Operator:
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
         self._hub = platform.hub
-        self._packages = None
+        self._store = Store()  # replaced by the watched one once the CRD exists
         self._dirty = Signal()
         self._ready: dict[str, int] = {}  # package -> generation at which its releases were written
         self._written: dict[str, tuple[int, str]] = {}  # package -> (generation, status text) last written
@@ -273,6 +274,7 @@ class Operator:
 
 async def install_crds(platform: Platform, names: tuple[str, ...]) -> None:
     """Create these CRDs and wait until each is established."""
+
     async def one(name: str) -> None:
         created = await platform.hub.create(crds.definition(name, platform.known.minor))
         while created is not None:
@@ -287,7 +289,7 @@ async def install_crds(platform: Platform, names: tuple[str, ...]) -> None:
 
 async def ensure_namespace(platform: Platform, name: str, *, privileged: bool = False) -> None:
     """Create or label a namespace; each is looked at once, and again only to make it privileged."""
-    known = _NAMESPACES.setdefault(platform.hub, {})
+    known = platform.namespaces
     if known.get(name) is True or (name in known and not privileged):
         return
     known[name] = privileged
@@ -295,9 +297,6 @@ async def ensure_namespace(platform: Platform, name: str, *, privileged: bool = 
     if await platform.hub.create(wanted) is None:
         labels = wanted["metadata"].get("labels") or {}
         await platform.hub.patch(Ref("v1", "namespaces", name=name), {"metadata": {"labels": labels}})
-
-
-_NAMESPACES: Any = {}
 
 
 async def source_ready(platform: Platform, source: Object, artifacts: int, variants: str) -> None:

@@ -38,10 +38,13 @@ def rows(cache: Cache, environ: Mapping[str, str] = os.environ) -> list[Row]:
 def show(console: Console, cache: Cache) -> None:
     """Print the table and one line about what the first run would cost."""
     found = survey(cache)
-    table = Table("tool", "version", "where from", "official?", "note")
+    table = Table(box=None, pad_edge=False)
+    for title in ("tool", "version", "where from", "official?", "note"):
+        table.add_column(title, no_wrap=title in ("tool", "version", "official?"), overflow="fold")
     for row in rows(cache):
         table.add_row(row.tool, row.version, row.origin, row.kind, row.note)
-    console.print(table)
+    # A log or a pipe has no width of its own; a table that is cut there tells nothing.
+    console.print(table, width=None if console.is_terminal else 150)
     for passed in found.unfit:
         console.print(f"passed over {passed.path}: {passed.reason}", soft_wrap=True)
     console.print(f"cache: {cache.root}", soft_wrap=True)

@@ -49,6 +49,8 @@ class PolicyGate:
             return bytes(answer.result())
         except RuntimeError as error:
             code, text = grpc.StatusCode.FAILED_PRECONDITION, str(error)
+        except grpc.FutureCancelledError:
+            code, text = grpc.StatusCode.CANCELLED, "cancelled"
         except grpc.RpcError as error:
             code, text = error.code(), error.details()
         context.abort(code, text)

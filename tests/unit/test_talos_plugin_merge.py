@@ -1,6 +1,7 @@
 """Merging machine configuration: Talos' own cases, and laws that must hold for any patch."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,11 @@ def _machinery(version: str) -> int:
     return int(version.split(".")[1])
 
 
+@cache
+def _base(folder: Path, contract: str, machine_type: str) -> tuple[text.Document, ...]:
+    return text.parse((folder / "talos" / "configs" / contract / f"{machine_type}.yaml").read_text())
+
+
 def _outcome(base: tuple[text.Document, ...], patch: str, machinery: int) -> tuple[str, Any]:
     try:
         return "ok", list(merge.patch(base, [patch], machinery))
@@ -28,7 +34,7 @@ def test_every_recorded_case_comes_out_as_in_talos(vectors: Path) -> None:
     cases = json.loads((vectors / "talos" / "patches.json").read_text())
     wrong = []
     for case in cases:
-        base = text.parse((vectors / "talos" / "configs" / case["contract"] / f"{case['base']}.yaml").read_text())
+        base = _base(vectors, case["contract"], case["base"])
         stage, result = _outcome(base, case["patch"], _machinery(case["machinery"]))
         expected = case.get("error_stage", "ok")
         if stage != expected or (stage == "ok" and result != list(text.parse(case["result"]))):
@@ -41,7 +47,7 @@ def test_other_machinery_versions_differ_as_recorded(vectors: Path) -> None:
     cases = json.loads((vectors / "talos" / "patches.json").read_text())
     compared = 0
     for case in cases:
-        base = text.parse((vectors / "talos" / "configs" / case["contract"] / f"{case['base']}.yaml").read_text())
+        base = _base(vectors, case["contract"], case["base"])
         for version, other in case.get("differs", {}).items():
             stage, result = _outcome(base, case["patch"], _machinery(version))
             assert stage == other["stage"], (case["name"], version, result)
@@ -55,7 +61,7 @@ def test_refusals_are_worded_as_in_talos(vectors: Path) -> None:
     for case in json.loads((vectors / "talos" / "patches.json").read_text()):
         if "error" not in case or case["error_stage"] == "panic":
             continue
-        base = text.parse((vectors / "talos" / "configs" / case["contract"] / f"{case['base']}.yaml").read_text())
+        base = _base(vectors, case["contract"], case["base"])
         _, message = _outcome(base, case["patch"], _machinery(case["machinery"]))
         # Struct type names and YAML positions inside a document are the Go decoder's own business.
         assert message.split(":")[0] == case["error"].split(":")[0], case["name"]

@@ -87,7 +87,7 @@ def test_specs_read_line_by_line_are_what_a_yaml_parser_reads(recorded: list[dic
     specs = [
         e["json"]["resource"]["spec"]["yamlSpec"]
         for e in recorded
-        if e["message"].endswith(("GetResponse", "ListResponse")) and e["json"]
+        if e["message"] in ("cosi.resource.GetResponse", "cosi.resource.ListResponse") and e["json"]
     ]
 
     assert len(specs) > 40

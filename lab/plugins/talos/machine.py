@@ -19,6 +19,7 @@ from google.protobuf.empty_pb2 import Empty
 from grpclib.client import Channel
 from grpclib.config import Configuration
 from grpclib.const import Status
+from grpclib.encoding.proto import ProtoCodec
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 
 from cozystack_iac.talos.api.machine_grpc import MachineServiceStub
@@ -77,7 +78,10 @@ async def kubeconfig(target: Target, access: Access, deadline_s: float) -> str:
 
 async def _fetch(target: Target, context: ssl.SSLContext) -> bytes:
     host, port = target.address
-    channel = Channel(host, port, ssl=context, config=Configuration(ssl_target_name_override=host))
+    # With a codec given, grpclib leaves google.rpc.Status alone, which the Pulumi SDK has registered as its own.
+    channel = Channel(
+        host, port, ssl=context, codec=ProtoCodec(), config=Configuration(ssl_target_name_override=host)
+    )
     try:
         stub = MachineServiceStub(channel)
         metadata = {"node": target.node, "runtime": "Talos"}

@@ -1,0 +1,90 @@
+# Everything a person or CI runs. `make` alone explains itself.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+STACK ?= dev
+LAB_STATE ?= .lab
+ARGS ?=
+
+.PHONY: help lab lab-up lab-down lab-destroy lab-status test test-unit test-engine check preview up destroy refresh doctor \
+	tools lint format docs bench lock clean
+
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo; echo "  Variables: STACK=$(STACK) (stack to work on), ARGS='…' (passed on to pulumi or pytest)"
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, this is " + sys.version.split()[0])'
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@echo "installing the locked Python packages into $(VENV)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+tools: $(VENV)/.ready ## Build or find the toolchain (first time: about 17 minutes on 2 cores)
+	@$(PY) -m lab.toolchain ensure --state $(LAB_STATE)
+
+doctor: $(VENV)/.ready ## Show each tool, its version and where it comes from
+	@$(PY) -m lab.toolchain doctor
+
+lab: $(VENV)/.ready ## Run the main job end to end on the embedded lab
+	@$(PY) -m lab play --state $(LAB_STATE) $(ARGS)
+
+lab-up: $(VENV)/.ready ## Start the lab only: control plane and simulated machines
+	@$(PY) -m lab up --state $(LAB_STATE) $(ARGS)
+
+lab-status: $(VENV)/.ready ## Show what the lab is doing
+	@$(PY) -m lab status --state $(LAB_STATE)
+
+lab-destroy: $(VENV)/.ready ## `pulumi destroy` of the stack on the lab
+	@$(PY) -m lab pulumi --state $(LAB_STATE) destroy --yes --skip-preview
+
+lab-down: $(VENV)/.ready ## Stop the lab; leaves no process and no port
+	@$(PY) -m lab down --state $(LAB_STATE)
+
+check: $(VENV)/.ready ## Judge a stack file offline: make check STACK=prod
+	@$(PY) -m cozystack_iac check Pulumi.$(STACK).yaml $(ARGS)
+
+preview: $(VENV)/.ready ## The plan gate: rules, live checks, policies
+	@$(PY) -m cozystack_iac.runner preview --stack $(STACK) $(ARGS)
+
+up: $(VENV)/.ready ## Install, or continue where an earlier run stopped
+	@$(PY) -m cozystack_iac.runner up --stack $(STACK) $(ARGS)
+
+refresh: $(VENV)/.ready ## Show and record drift
+	@$(PY) -m cozystack_iac.runner refresh --stack $(STACK) $(ARGS)
+
+destroy: $(VENV)/.ready ## Forget the stack; data on disks stays
+	@$(PY) -m cozystack_iac.runner destroy --stack $(STACK) $(ARGS)
+
+test: tools lint ## All tests
+	@$(PY) -m pytest $(ARGS)
+
+test-unit: $(VENV)/.ready ## Fast tests: no engine, no lab
+	@$(PY) -m pytest tests/unit tests/properties $(ARGS)
+
+test-engine: tools ## The real engine on the lab
+	@$(PY) -m pytest tests/engine tests/faults $(ARGS)
+
+lint: $(VENV)/.ready ## Formatting, lint and types
+	@$(VENV)/bin/ruff format --check --quiet . && $(VENV)/bin/ruff check --quiet . && $(VENV)/bin/mypy
+
+format: $(VENV)/.ready ## Format the code
+	@$(VENV)/bin/ruff format . && $(VENV)/bin/ruff check --fix .
+
+docs: $(VENV)/.ready ## Generate docs/settings.md, docs/findings.md and the schema
+	@$(PY) -m cozystack_iac docs
+
+bench: $(VENV)/.ready ## Benchmarks, as ratios against a floor in the same run
+	@for each in bench/*.py; do case $$each in */__init__.py) ;; *) $(PY) $$each || exit 1 ;; esac; done
+
+lock: ## Renew requirements.lock from pyproject.toml
+	@$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		--all-extras pyproject.toml -o requirements.lock
+
+clean: lab-down ## Remove the lab's state and the virtual environment
+	@rm -rf $(LAB_STATE) $(VENV)

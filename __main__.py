@@ -1,0 +1,21 @@
+"""The Pulumi program: read the stack file, judge it, build the cluster, export what people need."""
+
+import pulumi
+
+from cozystack_iac.cluster import CozystackCluster
+from cozystack_iac.findings import stop
+from cozystack_iac.rules import judge
+from cozystack_iac.settings.load import from_pulumi
+
+
+def main() -> None:
+    loaded = from_pulumi()
+    verdict = loaded.verdict + judge(loaded.site)
+    if verdict.blocking:
+        stop(verdict)
+    cluster = CozystackCluster(loaded.site.cluster.name, loaded.site, verdict)
+    for name, value in cluster.outputs.items():
+        pulumi.export(name, value)
+
+
+main()

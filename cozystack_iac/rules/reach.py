@@ -1,0 +1,199 @@
+"""Single addresses against ranges: nodes, virtual and external addresses where pods, services or others live."""
+
+from collections.abc import Iterator
+from ipaddress import ip_network
+
+from cozystack_iac.findings import ERROR, WARNING, Finding, Rule
+from cozystack_iac.rules.ranges import Addresses, free_range
+from cozystack_iac.rules.spelling import address_in
+from cozystack_iac.rules.survey import Point, Span, Survey, span_of
+from cozystack_iac.rules.wording import listed, short
+from cozystack_iac.settings.paths import config_set
+
+NET_010 = Rule(
+    "NET-010",
+    ERROR,
+    title="no address of the site lies in a range of the cluster",
+    why="packets to it would go into the pod network instead of to the machine",
+    remedy="move the range: the suggested one is free",
+    soft_on_existing=True,
+)
+NET_011 = Rule(
+    "NET-011",
+    WARNING,
+    title="carrier and overlay addresses stay away from the cluster's ranges",
+    why="100.64.0.0/10 is also what Tailscale and carriers use, and KubeOVN's join network lies in it by default: "
+    "routes of one hide the other",
+    remedy="move joinCIDR out of 100.64.0.0/10",
+)
+NET_012 = Rule(
+    "NET-012",
+    WARNING,
+    title="ranges stay away from Docker's",
+    why="workstations and hosts with Docker route 172.17.0.0/16 to their own bridge",
+    remedy="use the suggested free range",
+)
+NET_013 = Rule(
+    "NET-013",
+    ERROR,
+    title="ranges stay away from KubeSpan's",
+    why="KubeSpan takes its addresses from fd00::/8 and would hide the others",
+    remedy="use another range, or switch KubeSpan off",
+)
+NET_014 = Rule(
+    "NET-014",
+    WARNING,
+    title="nodes are in the node network",
+    why="virtual addresses and load balancers work by announcing themselves in one layer-2 network",
+    remedy="correct the address, or nodeCIDR",
+)
+NET_016 = Rule(
+    "NET-016",
+    ERROR,
+    title="load-balancer ranges are free",
+    why="a service would get the address of a machine, and whoever asks first wins",
+    remedy="take the addresses out of the range",
+)
+NET_018 = Rule(
+    "NET-018",
+    WARNING,
+    title="ranges match the existing cluster",
+    why="the platform must be told the ranges the cluster was made with; k3s and RKE2 use 10.42.0.0/16 and 10.43.0.0/16, "
+    "not Cozystack's defaults",
+    remedy="set podCIDR and serviceCIDR to what the API server runs with",
+)
+NET_019 = Rule(
+    "NET-019",
+    ERROR,
+    title="KubeOVN's masters are control planes of this site",
+    why="KubeOVN's database would wait for members that do not exist",
+    remedy="list internal addresses of control planes, or leave masterNodes empty",
+)
+
+_CGNAT = span_of(ip_network("100.64.0.0/10"), "100.64.0.0/10", ())
+_DOCKER = span_of(ip_network("172.17.0.0/16"), "172.17.0.0/16", ())
+_KUBESPAN = span_of(ip_network("fd00::/8"), "fd00::/8", ())
+
+
+def judge(survey: Survey) -> Iterator[Finding]:
+    """All findings about addresses in ranges."""
+    points = Addresses((*survey.node_points, *survey.vips, *survey.external, *survey.peers))
+    yield from _inside_cluster(survey, points)
+    yield from _carrier(survey)
+    yield from _docker(survey)
+    yield from _kubespan(survey)
+    yield from _node_network(survey)
+    yield from _pools(survey)
+    yield from _existing(survey)
+    yield from _masters(survey)
+
+
+def _inside_cluster(survey: Survey, points: Addresses) -> Iterator[Finding]:
+    for span in survey.cluster_spans:
+        inside = points.inside(span)
+        if not inside:
+            continue
+        # One finding per range: with a thousand nodes a thousand lines would say the same.
+        at = _first_given(survey, span, inside)
+        suggestion = free_range(survey)
+        problem = f"{span} holds {listed(str(point) for point in inside)}"
+        fix = f"use a free range such as {suggestion}" if suggestion else "use a free range"
+        path = survey.site.where("network", str(span.steps[-1]))
+        command = config_set(f"cozystack:network.{span.steps[-1]}", suggestion) if suggestion else None
+        yield NET_010.at(at if span.default else path, problem=problem, fix=fix, command=command)
+
+
+def _first_given(survey: Survey, span: Span, inside: object) -> str:
+    points = [point for point in inside if isinstance(point, Point)] if isinstance(inside, list) else []
+    return survey.site.where(*points[0].steps) if points else survey.site.where(*span.steps)
+
+
+def _carrier(survey: Survey) -> Iterator[Finding]:
+    join = [span for span in survey.cluster_spans if span.steps == ("network", "joinCIDR")]
+    inside = [
+        point
+        for point in survey.node_points
+        if point.address is not None
+        and _CGNAT.holds(point.address)
+        and not any(span.holds(point.address) for span in survey.cluster_spans)
+    ]
+    if inside and any(span.meets(_CGNAT) for span in join):
+        problem = f"{listed(str(point) for point in inside)} in 100.64.0.0/10, where joinCIDR lies too"
+        fix = f"move joinCIDR, e.g. to {free_range(survey)}"
+        command = config_set("cozystack:network.joinCIDR", free_range(survey))
+        yield NET_011.at(survey.site.where(*inside[0].steps), problem=problem, fix=fix, command=command)
+    for span in survey.reserved:
+        # An overlay route that contains the join range is a plain overlap (NET-004); one beside it is what this is about.
+        if span.meets(_CGNAT) and not any(span.meets(other) for other in survey.cluster_spans) and join:
+            problem = f"{span} is in 100.64.0.0/10, where joinCIDR lies too"
+            fix = f"move joinCIDR, e.g. to {free_range(survey)}"
+            yield NET_011.at(survey.site.where(*span.steps), problem=problem, fix=fix)
+
+
+def _docker(survey: Survey) -> Iterator[Finding]:
+    spans = [*survey.cluster_spans, *survey.pools, *([survey.node_span] if survey.node_span else [])]
+    for span in spans:
+        if span.meets(_DOCKER):
+            problem = f"{span} overlaps 172.17.0.0/16"
+            fix = f"use a free range such as {free_range(survey)}"
+            yield NET_012.at(survey.site.where(*span.steps), problem=problem, fix=fix)
+
+
+def _kubespan(survey: Survey) -> Iterator[Finding]:
+    if not survey.site.network.kubespan:
+        return
+    for span in (*survey.cluster_spans, *survey.pools):
+        if span.meets(_KUBESPAN):
+            problem = f"{span} lies in fd00::/8, and KubeSpan is on"
+            yield NET_013.at(survey.site.where(*span.steps), problem=problem, fix="use another range")
+
+
+def _node_network(survey: Survey) -> Iterator[Finding]:
+    span = survey.node_span
+    if span is None:
+        return
+    outside = [
+        position
+        for position, address in survey.internal.items()
+        if address.version == span.version and not span.holds(address)
+    ]
+    if outside:
+        nodes = survey.site.nodes
+        names = listed(f"{nodes[position].name} ({nodes[position].internal})" for position in outside)
+        key = "internalAddress" if nodes[outside[0]].internal_address else "address"
+        path = survey.site.where("nodes", outside[0], key)
+        yield NET_014.at(path, problem=f"outside {span}: {names}", fix="correct the address, or nodeCIDR")
+
+
+def _pools(survey: Survey) -> Iterator[Finding]:
+    taken = Addresses((*survey.node_points, *survey.vips, *survey.peers))
+    for span in survey.pools:
+        inside = taken.inside(span)
+        if inside:
+            problem = f"{span} holds {listed(str(point) for point in inside)}"
+            yield NET_016.at(survey.site.where(*span.steps), problem=problem, fix="take these out of the range")
+
+
+def _existing(survey: Survey) -> Iterator[Finding]:
+    site = survey.site
+    if site.cluster.variant != "generic":
+        return
+    for key in ("podCIDR", "serviceCIDR"):
+        if not site.given("network", key) and not site.unread("network", key):
+            problem = f"{key} is not given, so Cozystack's default is assumed for a cluster that exists already"
+            fix = "read it from the API server (k3s and RKE2: 10.42.0.0/16 and 10.43.0.0/16) and write it down"
+            command = config_set(f"cozystack:network.{key}", "10.42.0.0/16" if key == "podCIDR" else "10.43.0.0/16")
+            yield NET_018.at(site.where("network", key), problem=problem, fix=fix, command=command)
+
+
+def _masters(survey: Survey) -> Iterator[Finding]:
+    site = survey.site
+    planes = {address for position, address in survey.internal.items() if site.nodes[position].is_control_plane}
+    for index, text in enumerate(site.network.master_nodes):
+        spelled = address_in(text)
+        if spelled.problem is not None or spelled.address not in planes:
+            problem = f"`{short(text)}` is " + (
+                "not a plain address" if spelled.problem else "no control plane's address"
+            )
+            path = site.where("network", "masterNodes", index)
+            yield NET_019.at(path, problem=problem, fix="use the control planes' internal addresses")

@@ -1,0 +1,476 @@
+"""The life of one simulated machine: power, maintenance, installation, reboots, and the services of a running node.
+
+Calls change the machine through the methods here; everything that takes time happens in the machine's own task, one
+order after the other, as its real-life delays say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from lab.machines import pki
+from lab.machines.call import refuse
+from lab.machines.config import AppliedConfig, image_tag
+from lab.machines.dispatch import Calls
+from lab.machines.selector import NoSuchDisk, pick
+from lab.machines.server import Door
+from lab.machines.store import Store
+from lab.world import Cluster, EtcdPhase, MachineState, Stage, World
+
+REPLY_LEAVES_S = 0.02  # wall time a reply gets to leave before the port closes, whatever the scale
+Step = Callable[[], Coroutine[Any, Any, None]]
+
+
+@dataclass
+class Node:
+    """A machine with its port. `peers` finds the others, for calls that are forwarded."""
+
+    world: World
+    state: MachineState
+    maintenance_ca: pki.Issued
+    port: int
+    peers: dict[str, Node]
+    answers: dict[str, Any]
+    applying: bool = False
+    rebooting: bool = False
+    door: Door = field(init=False)
+    calls: Calls = field(init=False)
+    store: Store = field(init=False)
+    _orders: asyncio.Queue[Step] = field(init=False, default_factory=asyncio.Queue)
+    _context: ssl.SSLContext | None = field(init=False, default=None)
+    _timers: set[asyncio.Task[None]] = field(init=False, default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.door = Door(self.state.address, self.port)
+        self.calls = Calls(self, self.answers)
+        self.store = Store(self.world, self.state)
+
+    @property
+    def in_maintenance(self) -> bool:
+        return self.state.door == "maintenance"
+
+    def is_named(self, name: str) -> bool:
+        """Whether `node` metadata with this value means this machine."""
+        return name in (self.state.address, self.state.hostname, self.state.name, "127.0.0.1", "localhost")
+
+    def named(self, name: str) -> Node | None:
+        """The running machine called so, this one or another of the same cluster."""
+        if self.is_named(name):
+            return self
+        found = next((peer for peer in self.peers.values() if peer.is_named(name)), None)
+        return found if found is not None and found.state.door == "secure" else None
+
+    def say(self, what: str, **data: Any) -> None:
+        self.world.log.record(self.state.subject, what, **data)
+
+    def order(self, step: Step) -> None:
+        """Do this when everything ordered before is done."""
+        self._orders.put_nowait(step)
+
+    # ---- power and boot -------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the port as the scenario describes the machine."""
+        stage = self.state.spec.stage
+        if stage == "off":
+            self.state.powered = False
+        elif stage == "silent":
+            await self.door.stay_silent()
+        elif stage == "not-talos":
+            other = pki.api_certificate(pki.new_ca("example"), "localhost", [self.state.address])
+            await self.door.speak_something_else(pki.maintenance_context(other))
+        elif stage == "foreign":
+            await self._open_foreign()
+        else:
+            await self._open_maintenance()
+
+    async def run(self) -> None:
+        while True:
+            step = await self._orders.get()
+            await step()
+            self.state.touch()
+
+    async def stop(self) -> None:
+        self._forget_timers()
+        await self.door.close()
+
+    async def power(self, wanted: str) -> None:
+        """Cut or give power: `on`, `off` or `cycle`. No goodbye to anybody."""
+        if wanted in ("off", "cycle"):
+            await self._go_dark()
+            self.state.powered = False
+            self.say("off")
+        if wanted in ("on", "cycle") and not self.state.powered:
+            self.state.powered = True
+            await self._boot()
+
+    async def replace(self, by: str) -> None:
+        """Another life in the same place: a fresh machine in maintenance, or one of somebody else's cluster."""
+        await self._go_dark()
+        self._forget_config(keep_installed=by == "foreign")
+        await (self._open_foreign() if by == "foreign" else self._open_maintenance())
+
+    async def _open_foreign(self) -> None:
+        ca = pki.new_ca("talos")
+        certificate = pki.api_certificate(ca, f"other-{self.state.name}", [self.state.address])
+        self.state.stage, self.state.door, self.state.installed = Stage.RUNNING, "secure", True
+        await self.door.serve(pki.secure_context(certificate, [ca.crt]), self.calls)
+
+    async def _open_maintenance(self) -> None:
+        self.state.stage, self.state.door = Stage.MAINTENANCE, "maintenance"
+        sans = [self.state.hostname, self.state.address, "127.0.0.1", "::1"]
+        certificate = pki.maintenance_certificate(self.maintenance_ca, sans)
+        await self.door.serve(pki.maintenance_context(certificate), self.calls)
+        self.say("maintenance")
+
+    async def _open_secure(self, config: AppliedConfig) -> None:
+        """apid with a certificate of the config's CA. A worker has only that CA's certificate: trustd signs for it."""
+        issuer = self._issuer(config)
+        if issuer is None:
+            self.say("no certificate", reason="no running control plane has the key of machine.ca")
+            return
+        certificate = pki.api_certificate(issuer, self.state.hostname, self._sans(config))
+        self._context = pki.secure_context(certificate, config.accepted_os_cas)
+        self.state.door = "secure"
+        await self.door.serve(self._context, self.calls)
+
+    def _issuer(self, config: AppliedConfig) -> pki.Issued | None:
+        holders = [config, *(peer.state.config for peer in self.peers.values() if peer.state.config is not None)]
+        keys = (c.os_ca.key for c in holders if c.os_ca.crt == config.os_ca.crt and c.os_ca.key)
+        key = next(keys, None)
+        return pki.Issued(config.os_ca.crt, key) if key is not None else None
+
+    def _sans(self, config: AppliedConfig) -> list[str]:
+        return [*config.cert_sans, self.state.address, "127.0.0.1", self.state.hostname]
+
+    async def _go_dark(self) -> None:
+        """The port closes, services end, timers of the old life are forgotten."""
+        self._forget_timers()
+        self.state.door = None
+        self.state.services_up = self.state.node_ready = False
+        if self.state.etcd in (EtcdPhase.STARTING, EtcdPhase.LEARNER, EtcdPhase.RUNNING):
+            self.state.etcd = EtcdPhase.PREPARING
+        if self.world.cluster.leader == self.state.name:
+            self._hand_over_leadership()
+        await self.door.close()
+        self.state.touch()
+
+    async def _boot(self) -> None:
+        self.state.stage = Stage.BOOTING
+        await self.world.clock.sleep(self.world.scenario.delays.boot)
+        await self._come_up()
+
+    async def _come_up(self) -> None:
+        state, self.rebooting = self.state, False
+        if state.next_talos is not None:
+            state.talos, state.next_talos = state.next_talos, None
+        if state.staged is not None:
+            state.config, state.staged = state.staged, None
+        if state.config is None or state.config.main is None:
+            await self._open_maintenance()
+            return
+        state.stage, state.time_synced = Stage.BOOTING, False
+        state.etcd = EtcdPhase.PREPARING if state.role == "controlplane" else EtcdPhase.ABSENT
+        await self._open_secure(state.config)
+        self.say("booting", role=state.role, talos=state.talos)
+        self._later(self._start_services())
+        self._later(self._sync_time())
+
+    async def _start_services(self) -> None:
+        await self.world.clock.sleep(self.world.scenario.delays.services_up)
+        state = self.state
+        if state.config is not None and state.config.bad_file is not None:
+            self.say("boot failed", path=state.config.bad_file, reason="create operation not allowed outside of /var")
+            return
+        state.services_up = True
+        if state.role == "worker":
+            self._running()
+        elif state.etcd_data:
+            await self._restart_etcd()
+        state.touch()
+
+    async def _sync_time(self) -> None:
+        if self.state.spec.time_synced:
+            await self.world.clock.sleep(self.world.scenario.delays.time_sync)
+            self.state.time_synced = True
+            self.state.touch()
+
+    def _running(self) -> None:
+        self.state.stage = Stage.RUNNING
+        self.say("running", role=self.state.role)
+        self.state.touch()
+
+    # ---- configuration --------------------------------------------------------------------------------------------
+
+    def accept_first(self, config: AppliedConfig) -> None:
+        """A config arrived in maintenance: install or activate it."""
+        self.state.config = config
+        self.say("config applied", role=config.role, digest=config.digest[:12], mode="maintenance")
+        if config.main is None:
+            self.state.config = None  # documents alone do not make a node: it stays in maintenance
+            return
+        self.rebooting = True
+        self.order(self._activate if self.state.installed else self._install)
+
+    def accept(self, config: AppliedConfig, mode: str) -> None:
+        """A running machine takes over a changed config; `mode` is what it does about it."""
+        self.say("config applied", role=config.role, digest=config.digest[:12], mode=mode)
+        if mode == "STAGED":
+            self.state.staged = config
+            return
+        before, self.state.config = self.state.config, config
+        if mode == "REBOOT":
+            self.reboot()
+        else:
+            self._renew_certificate(before, config)
+        self.state.touch()
+
+    def try_for(self, config: AppliedConfig, seconds: float) -> None:
+        """Mode TRY: back to the former config after so many real-life seconds."""
+        before = self.state.config
+        self.accept(config, "TRY")
+
+        async def revert() -> None:
+            await self.world.clock.sleep(seconds)
+            self.state.config = before
+            self.say("config reverted")
+            self.state.touch()
+
+        self._later(revert())
+
+    def _renew_certificate(self, before: AppliedConfig | None, config: AppliedConfig) -> None:
+        """New connections see the new SANs; a changed CA closes the door to the old one."""
+        if before is None or before.accepted_os_cas != config.accepted_os_cas or before.os_ca != config.os_ca:
+            self.order(lambda: self._open_secure(config))
+        elif before.cert_sans != config.cert_sans or before.hostname != config.hostname:
+            self.order(lambda: self._open_secure(config))
+
+    async def _activate(self) -> None:
+        await self._leave_maintenance()
+        await self.world.clock.sleep(self.world.scenario.delays.activate)
+        await self._come_up()
+
+    async def _leave_maintenance(self) -> None:
+        await asyncio.sleep(REPLY_LEAVES_S)
+        await self._go_dark()
+
+    async def _install(self) -> None:
+        """Write the image, then reboot into it. From v1.13 on the API answers meanwhile, with the config's CA."""
+        state, delays, config = self.state, self.world.scenario.delays, self.state.config
+        if config is None:
+            return
+        await self._leave_maintenance()
+        state.stage = Stage.INSTALLING
+        if state.minor >= 13:
+            await self._open_secure(config)
+        self.say("installing", image=config.install_image)
+        try:
+            disk = pick(config, [d.spec for d in state.disks.values()])
+        except NoSuchDisk as error:
+            self.say("install failed", reason=str(error))
+            return
+        if not image_tag(config.install_image).startswith("v1."):
+            self.say("install failed", reason=f'image "{config.install_image}" cannot be pulled')
+            return
+        await self.world.clock.sleep(delays.install)
+        self._written_to(disk.dev, config.install_image)
+        self.say("installed", dev=disk.dev, serial=disk.serial, image=config.install_image)
+        await self._reboot()
+
+    def _written_to(self, dev: str, image: str) -> None:
+        for disk in self.state.disks.values():
+            disk.system = disk.dev == dev
+        system = self.state.disks[dev]
+        if system.pool is not None:
+            self.state.zpools.pop(system.pool, None)
+        system.residue = system.pool = None
+        self.state.installed = True
+        self.run_image(image)
+
+    def run_image(self, image: str) -> None:
+        """From the next boot on the machine runs this installer's Talos, with the extensions that image has."""
+        self.state.next_talos = image_tag(image)
+        if "siderolabs/installer" in image:  # the plain installer has no extensions: drbd and zfs are gone
+            self.state.extensions = ()
+        else:
+            self.state.extensions = self.state.spec.extensions
+
+    # ---- reboot, shutdown, upgrade, reset -------------------------------------------------------------------------
+
+    def reboot(self) -> None:
+        self.rebooting = True
+        self.order(self._reboot)
+
+    async def _reboot(self) -> None:
+        self.state.stage = Stage.REBOOTING
+        self.say("rebooting")
+        await self._shut_down()
+        await self._boot()
+
+    async def _shut_down(self) -> None:
+        self.state.touch()
+        await asyncio.sleep(max(self.world.clock.wall(self.world.scenario.delays.shut_down), REPLY_LEAVES_S))
+        await self._go_dark()
+
+    def shutdown(self) -> None:
+        async def step() -> None:
+            self.state.stage = Stage.SHUTTING_DOWN
+            self.say("shutting down")
+            await self._shut_down()
+            self.state.powered = False
+
+        self.order(step)
+
+    def upgrade(self, image: str, *, stage: bool) -> None:
+        """The legacy call: installs at once, or with `stage` at the next boot, and reboots."""
+
+        async def step() -> None:
+            self.state.stage = Stage.UPGRADING
+            self.say("upgrading", image=image)
+            self.state.touch()
+            if not stage:
+                await self.world.clock.sleep(self.world.scenario.delays.upgrade)
+            self.run_image(image)
+            await self._reboot()
+
+        self.order(step)
+
+    def reset(self, *, graceful: bool, reboot: bool, partitions: list[str], system: bool, disks: list[str]) -> None:
+        """Wipe what was named. A machine whose whole system disk is gone boots only if it did not boot from it."""
+
+        async def step() -> None:
+            self.state.stage = Stage.RESETTING
+            self.say("resetting", partitions=partitions, system=system, disks=disks)
+            if graceful:
+                self.leave_etcd()
+            await self._shut_down()
+            await self.world.clock.sleep(self.world.scenario.delays.reset)
+            self._wipe(partitions, system, disks)
+            if not reboot or (system and not partitions and self.state.spec.installed):
+                self.state.powered = False
+                self.say("off", reason="no boot device" if reboot else "reset")
+                return
+            await self._boot()
+
+        self.order(step)
+
+    def _wipe(self, partitions: list[str], system: bool, disks: list[str]) -> None:
+        for path in disks:
+            self.wipe_disk(path.removeprefix("/dev/"))
+        if "EPHEMERAL" in partitions:
+            self.state.etcd_data = False
+        if "STATE" in partitions:
+            self._forget_config(keep_installed=True)
+        if system and not partitions:
+            self._forget_config(keep_installed=False)
+
+    def wipe_disk(self, dev: str) -> None:
+        disk = self.state.disks[dev]
+        if disk.pool is not None:
+            self.state.zpools.pop(disk.pool, None)
+        disk.residue = disk.pool = None
+        self.say("disk wiped", dev=dev, serial=disk.spec.serial)
+        self.state.touch()
+
+    def _forget_config(self, *, keep_installed: bool) -> None:
+        state = self.state
+        state.config = state.staged = None
+        state.etcd, state.etcd_data = EtcdPhase.ABSENT, False
+        state.node_registered = state.node_ready = self.rebooting = False
+        self.world.cluster.members.pop(state.name, None)
+        if not keep_installed:
+            state.installed = False
+            for disk in state.disks.values():
+                disk.system = False
+
+    # ---- etcd -----------------------------------------------------------------------------------------------------
+
+    def bootstrap(self) -> None:
+        """The first etcd member of a new cluster. Doing it twice makes a second cluster, which the log says."""
+        state, config, cluster = self.state, self.state.config, self.world.cluster
+        if config is None:
+            refuse_without_config()
+        state.etcd_data, state.etcd = True, EtcdPhase.STARTING
+        if cluster.bootstrapped:
+            self.say("second cluster bootstrapped")
+            self.world.log.record("cluster", "bootstrapped again", by=state.name)
+            return
+        members = [p.state for p in self.peers.values() if p.state.config and p.state.config.os_ca.crt == config.os_ca.crt]
+        fill(cluster, config, members)
+        self.say("bootstrap")
+        self.world.log.record("cluster", "bootstrapped", by=state.name, endpoint=cluster.endpoint, name=cluster.name)
+        self.order(self._first_member)
+
+    async def _first_member(self) -> None:
+        await self.world.clock.sleep(self.world.scenario.delays.etcd_start)
+        self.world.cluster.leader = self.state.name
+        self.join(learner=False)
+        self.promote()
+
+    async def _restart_etcd(self) -> None:
+        self.state.etcd = EtcdPhase.STARTING
+        self.state.touch()
+        await self.world.clock.sleep(self.world.scenario.delays.etcd_start / 2)
+        member = self.world.cluster.members.get(self.state.name)
+        if member is not None:
+            member.started = True
+            self.promote()
+
+    def join(self, *, learner: bool) -> None:
+        from lab.machines.etcd import new_member
+
+        member = new_member(self.state, learner=learner)
+        self.world.cluster.members[self.state.name] = member
+        self.state.etcd, self.state.etcd_data = EtcdPhase.LEARNER, True
+        self.say("etcd joined", learner=learner)
+        self.state.touch()
+
+    def promote(self) -> None:
+        self.world.cluster.members[self.state.name].learner = False
+        self.state.etcd = EtcdPhase.RUNNING
+        if self.world.cluster.leader is None:
+            self.world.cluster.leader = self.state.name
+        self.say("etcd running")
+        self._running()
+
+    def leave_etcd(self) -> None:
+        if self.world.cluster.members.pop(self.state.name, None) is not None:
+            self.say("etcd left")
+        if self.world.cluster.leader == self.state.name:
+            self._hand_over_leadership()
+        self.state.etcd, self.state.etcd_data = EtcdPhase.LEFT, False
+        self.state.touch()
+
+    def _hand_over_leadership(self) -> None:
+        """To the first other healthy member; nobody leads when there is none."""
+        cluster = self.world.cluster
+        others = (m.machine for m in cluster.healthy_members if self.peers[m.machine].state.etcd is EtcdPhase.RUNNING)
+        cluster.leader = next((name for name in others if name != self.state.name), None)
+
+    def forfeit(self) -> str:
+        """Give leadership away; returns the new leader's host name, empty when this machine did not lead."""
+        if self.world.cluster.leader != self.state.name:
+            return ""
+        self._hand_over_leadership()
+        leader = self.world.cluster.leader
+        if leader is None:
+            self.world.cluster.leader = self.state.name
+            return ""
+        self.peers[leader].state.touch()
+        self.state.touch()
+        return self.peers[leader].state.hostname
+
+    # ---- timers ---------------------------------------------------------------------------------------------------
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        timer = asyncio.create_task(work)
+        self._timers.add(timer)
+        timer.add_done_callback(self._timers.discard)
+
+    def _forget_timers(self) -> None:
+        for timer in tuple(self._timers):
+            timer.cancel()

@@ -74,8 +74,8 @@ class Rule:
     """A rule with its stable code. Declaring one registers it; declaring a code twice with other words is a mistake.
 
     `title` says in a few words what must hold, `why` what happens otherwise, `remedy` the usual way out (each finding carries
-    its own, more exact one). `overridable` rules can be named in the stack file's `allow:`; those that are `soft_on_existing` only
-    warn where the cluster is there already, since nobody is going to rebuild it.
+    its own, more exact one). `overridable` rules can be named in the stack file's `allow:`. Those that are `soft_on_existing`
+    only warn where the cluster is there already, since nobody is going to rebuild it.
     """
 
     code: str

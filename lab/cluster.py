@@ -23,6 +23,7 @@ from lab.world import EtcdPhase, MachineState, Stage, World
 
 API_PORT = 6443
 _NODES = Ref("v1", "nodes")
+_LEAVING = (Stage.REBOOTING, Stage.SHUTTING_DOWN, Stage.RESETTING)
 
 
 class ClusterSimulator:
@@ -84,8 +85,7 @@ class ClusterSimulator:
         ca = Pair(cluster.ca_crt, cluster.ca_key)
         await asyncio.to_thread(self._control_plane.adopt, ca, self._hosts())
         await self._control_plane.answers_as(ca.crt, self._control_plane.admin_of(ca))
-        while not cluster.healthy_members:
-            await asyncio.sleep(0.02)
+        await log.wait_for(lambda _: bool(cluster.healthy_members))
         await self._world.clock.sleep(delays.api_open)
         self._open = True
         await self._move_fronts()
@@ -103,12 +103,11 @@ class ClusterSimulator:
         """Open exactly the addresses at which a real cluster would answer now."""
         async with self._moving:
             machines = self._world.machines.values()
-            serving = [m.address for m in machines if _up(m) and m.etcd in (EtcdPhase.RUNNING, EtcdPhase.LEARNER)]
+            serving = [m.address for m in machines if _up(m) and m.etcd is EtcdPhase.RUNNING]
             shared = self._world.cluster.vips if serving else ()
             reachable = self._open and self._away == 0
             await self._api.keep([*serving, *shared] if reachable else ())
-            nodes = self._world.cluster.node_names
-            await self._kubelets.keep([m.address for m in machines if m.name in nodes and _up(m) and self._open])
+            await self._kubelets.keep([m.address for m in machines if m.node_registered and _up(m)])
 
     async def _follow_machines(self, kube: Kube) -> None:
         """Fronts and kubelets follow the machines: reboot, power, reset, etcd."""
@@ -117,11 +116,8 @@ class ClusterSimulator:
                 continue
             await self._move_fronts()
             machine = self._world.machines.get(event.subject.removeprefix("machine "))
-            if machine is not None and machine.name in self._registered():
+            if machine is not None and machine.node_registered:
                 await self._set_kubelet(kube, machine, running=_up(machine))
-
-    def _registered(self) -> set[str]:
-        return {event.data["machine"] for event in self._world.log.find(what="registered") if "machine" in event.data}
 
     async def _set_kubelet(self, kube: Kube, machine: MachineState, *, running: bool) -> None:
         if running == (machine.name not in self._stopped):
@@ -159,13 +155,16 @@ class ClusterSimulator:
             return
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         index = list(self._world.machines).index(machine.name)
-        body = node_object(machine, machine.config, index=index, now=now)
+        ready_after_s = self._world.clock.wall(self._world.scenario.delays.node_ready)
+        body = node_object(machine, machine.config, index=index, ready_after_s=ready_after_s, now=now)
         name = str(body["metadata"]["name"])
         try:
             await kube.create(_NODES, body)
         except Conflict:
             await self._take_over(kube, name, body)
         self._world.cluster.node_names[machine.name] = name
+        machine.node_registered = True
+        machine.touch()
         await self._move_fronts()
         self._world.log.record(f"node {name}", "registered", machine=machine.name)
 
@@ -191,11 +190,12 @@ class ClusterSimulator:
 
 
 def _up(machine: MachineState) -> bool:
-    return machine.powered and machine.door == "secure" and machine.services_up
+    """Whether its services run: from the moment a reboot is announced they do not."""
+    return machine.powered and machine.door == "secure" and machine.services_up and machine.stage not in _LEAVING
 
 
 def _can_register(machine: MachineState) -> bool:
-    if machine.config is None or not _up(machine) or machine.stage is not Stage.RUNNING:
+    if machine.node_registered or machine.config is None or not _up(machine) or machine.stage is not Stage.RUNNING:
         return False
     return machine.role == "worker" or machine.etcd is EtcdPhase.RUNNING
 

@@ -79,6 +79,6 @@ def _name(pid: int | None) -> str:
         return "a process this user may not see"
     try:
         process = psutil.Process(pid)
-        return f"pid {pid}, {' '.join(process.cmdline())[:100] or process.name()}"
+        return f"pid {pid}, {' '.join(' '.join(process.cmdline()).split())[:100] or process.name()}"
     except psutil.Error:
         return f"pid {pid}"

@@ -23,6 +23,7 @@ from lab.supervisor import LabFailed, Supervisor, address_problems
 READY_WITHIN_S = 120.0  # measured: 5 s on idle cores; the rest is for a machine that does other things
 STOPS_WITHIN_S = 40.0
 PORTS_WITHIN_S = 10.0
+SOCKET_PATH_BYTES = 103  # sockaddr_un holds 104 bytes on macOS, 108 on Linux, the closing zero included
 _CHECKOUT = Path(__file__).resolve().parents[1]
 
 
@@ -79,6 +80,8 @@ def foreground(state: StateDir, scenario: Scenario, console: Console) -> Supervi
 
 def prepare(state: StateDir, scenario: Scenario, console: Console) -> toolchain.Toolchain:
     """Tools there, remains of a crash gone, addresses free, scenario written down. Raises LabFailed, ToolchainError."""
+    if len(os.fsencode(state.socket)) > SOCKET_PATH_BYTES:
+        raise LabFailed(f"{state.root} is too long a path for a unix socket inside; choose a shorter one with --state")
     state.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     tools = toolchain.ensure(state.root, only=BINARIES, console=console)
     record = state.read()

@@ -9,8 +9,8 @@ from lab.machines.config import AppliedConfig
 from lab.world import MachineState
 
 KUBELET_PORT = 10250
-CNI = "lab.cozystack-iac/cni"
 KUBELET = "lab.cozystack-iac/kubelet"
+READY_AFTER = "lab.cozystack-iac/ready-after"
 POD_RANGE = "lab.cozystack-iac/pod-cidr"
 NOT_INITIALIZED = (
     "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady "
@@ -27,9 +27,12 @@ _PRESSURES = (
 )
 
 
-def node_object(machine: MachineState, config: AppliedConfig, *, index: int, now: str) -> dict[str, Any]:
+def node_object(
+    machine: MachineState, config: AppliedConfig, *, index: int, ready_after_s: float, now: str
+) -> dict[str, Any]:
     """The Node as its kubelet creates it: NotReady, because no CNI is there yet. `index` picks its pod range.
 
+    `ready_after_s` is how long after the CNI the node turns Ready, in seconds of wall time.
     `now` is an RFC 3339 time. Label and taint rules are those of Talos: the role label always, the taint unless the config
     allows scheduling on control planes.
     """
@@ -40,7 +43,11 @@ def node_object(machine: MachineState, config: AppliedConfig, *, index: int, now
         "metadata": {
             "name": name,
             "labels": _labels(machine, config),
-            "annotations": {POD_RANGE: pod_range(config, index), **config.node_annotations},
+            "annotations": {
+                POD_RANGE: pod_range(config, index),
+                READY_AFTER: f"{ready_after_s * 1000:.0f}ms",
+                **config.node_annotations,
+            },
         },
         "spec": {"taints": [_taint(key, text) for key, text in config.node_taints.items()]},
         "status": {

@@ -68,7 +68,7 @@ class Supervisor:
                 self._spawn("memory", self._watch_memory())
                 await self._stop.wait()
                 self._enter("stopping")
-        except (ChildDied, TimeoutError, OSError) as error:
+        except (ChildDied, TimeoutError, OSError, LabFailed) as error:
             self._fail(str(error))
             raise LabFailed(str(error)) from None
         except BaseException as error:

@@ -115,7 +115,7 @@ class MachineState:
         state = cls(spec, Stage.BOOTING, spec.talos, spec.installed, spec.time_synced, disks, extensions=spec.extensions)
         for disk in spec.disks:
             if disk.pool is not None:
-                pool = state.zpools.setdefault(disk.pool, Zpool(disk.pool, "single", (), guid=_guid(spec.name, disk.pool)))
+                pool = state.zpools.setdefault(disk.pool, Zpool(disk.pool, "single", (), guid=stable_number(spec.name, disk.pool)))
                 state.zpools[disk.pool] = replace(pool, devices=(*pool.devices, disk.dev))
         if spec.installed:
             (next((d for d in disks.values() if d.spec.system), None) or next(iter(disks.values()))).system = True
@@ -143,7 +143,7 @@ class MachineState:
     def hostname(self) -> str:
         if self.config is not None and self.config.hostname:
             return self.config.hostname
-        return f"talos-{_guid(self.spec.name, 'hostname') % 0xFFFFF:05x}"
+        return f"talos-{stable_number(self.spec.name, 'hostname') % 0xFFFFF:05x}"
 
     @property
     def minor(self) -> int:
@@ -339,7 +339,7 @@ class World:
                 self.log.record("fault", "nobody handles it", kinds=orphans)
 
 
-def _guid(*parts: str) -> int:
+def stable_number(*parts: str) -> int:
     """A number that is the same in every run."""
     value = 14695981039346656037  # FNV-1a, 64 bit
     for byte in "/".join(parts).encode():

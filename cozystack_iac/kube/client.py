@@ -155,10 +155,11 @@ class Kube:
         path = f"{ref.path}/{subresource}" if subresource else ref.path
         return await self._call("PUT", path, body=body)
 
-    async def delete(self, ref: Ref) -> None:
-        """Deletes one object; one that is already gone is fine."""
+    async def delete(self, ref: Ref, *, grace_s: int | None = None) -> None:
+        """Deletes one object; one that is already gone is fine. `grace_s` overrules the object's own grace period."""
+        grace = {} if grace_s is None else {"gracePeriodSeconds": str(grace_s)}
         try:
-            await self._call("DELETE", ref.path, params={"propagationPolicy": "Background"})
+            await self._call("DELETE", ref.path, params={"propagationPolicy": "Background", **grace})
         except NotFound:
             return
 

@@ -13,6 +13,11 @@ from cozystack_iac.platform.installer import PLATFORM_PACKAGE
 from cozystack_iac.releases import KEYCLOAK_INTERNAL_URL, Release
 from cozystack_iac.settings import Dns01, Registries, Site
 
+# Package values replace lists, so the variant's own list has to be repeated wherever something is added to it
+# (packages/core/platform/values-isp-full-generic.yaml, all of 1.3 to 1.6; 1.5 made velero part of every variant).
+_GENERIC_ENABLED = ("cozystack.backupstrategy-controller",)
+_GENERIC_ENABLED_BEFORE_1_5 = ("cozystack.velero", *_GENERIC_ENABLED)
+
 
 def package(site: Site, release: Release) -> dict[str, Any]:
     """The Package object. It is cluster-scoped and has to be called like its PackageSource."""
@@ -39,7 +44,7 @@ def platform_values(site: Site, release: Release) -> dict[str, Any]:
         "publishing": _publishing(site, release),
         "authentication": {"oidc": _oidc(site, release)},
     }
-    _set(values, "bundles", _bundles(site))
+    _set(values, "bundles", _bundles(site, release))
     _set(values, "registries", _registries(site.network.registries))
     if release.has("gateway") and site.tenant.gateway:
         values["gateway"] = {"enabled": True}
@@ -122,7 +127,7 @@ def _oidc(site: Site, release: Release) -> dict[str, Any]:
     return oidc
 
 
-def _bundles(site: Site) -> dict[str, Any]:
+def _bundles(site: Site, release: Release) -> dict[str, Any]:
     wanted = site.platform.bundles
     bundles: dict[str, Any] = {}
     for name, enabled in (
@@ -135,9 +140,17 @@ def _bundles(site: Site) -> dict[str, Any]:
             bundles[name] = {"enabled": enabled}
     if wanted.system and site.platform_variant == "isp-hosted":
         bundles["system"]["variant"] = "isp-hosted"  # else the bundle brings a CNI to a cluster that has one
-    _set(bundles, "enabledPackages", list(wanted.enable))
+    _set(bundles, "enabledPackages", _enabled_packages(site, release))
     _set(bundles, "disabledPackages", list(wanted.disable))
     return bundles
+
+
+def _enabled_packages(site: Site, release: Release) -> list[str]:
+    wanted = site.platform.bundles.enable
+    if not wanted or site.platform_variant != "isp-full-generic":
+        return list(wanted)
+    own = _GENERIC_ENABLED_BEFORE_1_5 if release.version.series < (1, 5) else _GENERIC_ENABLED
+    return list(dict.fromkeys((*own, *wanted)))
 
 
 def _registries(wanted: Registries) -> dict[str, Any]:

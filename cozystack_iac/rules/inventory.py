@@ -9,6 +9,7 @@ from cozystack_iac.rules.spelling import (
     address_in,
     label_like,
     label_problem,
+    private,
     unusable,
 )
 from cozystack_iac.rules.survey import Point, Survey
@@ -180,17 +181,9 @@ def _possible(survey: Survey) -> Iterator[Finding]:
         if kind is not None:
             fix = "give an address that other machines can reach"
             yield INV_004.at(survey.site.where(*point.steps), problem=f"{point} is {kind}", fix=fix)
-        elif point.kind == "public address" and point.address is not None and _private(point.address) and not lab:
+        elif point.kind == "public address" and point.address is not None and private(point.address) and not lab:
             fix = "give the public one, or remove it: `internalAddress` is for addresses inside"
             yield INV_015.at(survey.site.where(*point.steps), problem=f"{point} is a private address", fix=fix)
-
-
-def _private(address: Address) -> bool:
-    # Not `is_private`: that also covers the documentation ranges every example uses.
-    if address.version == 6:
-        return int(address) >> 121 == 0xFC >> 1
-    number = int(address)
-    return number >> 24 == 10 or number >> 20 == 0xAC1 or number >> 16 == 0xC0A8
 
 
 def _shared(survey: Survey) -> Iterator[Finding]:

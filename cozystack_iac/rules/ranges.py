@@ -1,4 +1,4 @@
-"""The matrix of address ranges: what is a network, what overlaps, what is too small. Compares effective values, defaults included."""
+"""The matrix of address ranges: what is a network, what overlaps, what is too small. Defaults are compared like given values."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +9,7 @@ from itertools import combinations
 from cozystack_iac.findings import ERROR, WARNING, Finding, Rule
 from cozystack_iac.rules.spelling import Net, network_in, span_in
 from cozystack_iac.rules.survey import Point, Span, Survey, span_of
-from cozystack_iac.rules.wording import listed, short
+from cozystack_iac.rules.wording import short
 from cozystack_iac.settings.paths import config_set
 
 NET_001 = Rule(
@@ -97,6 +97,7 @@ NET_017 = Rule(
 _SERVICE_BITS_MAXIMUM = 20  # kube-apiserver --service-cluster-ip-range
 _SERVICE_ADDRESSES_MINIMUM = 1024  # a full platform runs several hundred services
 _NODE_MASK_IPV6 = 64  # controller-manager default for IPv6
+CGNAT = span_of(ip_network("100.64.0.0/10"), "100.64.0.0/10", ())  # RFC 6598; also Tailscale's
 _CANDIDATES = tuple(
     [f"10.{second}.0.0/16" for second in (244, 42, 128, *range(16, 240, 8))]
     + [f"172.{second}.0.0/16" for second in range(20, 32)]
@@ -201,6 +202,8 @@ def _overlaps(survey: Survey) -> Iterator[Finding]:
     for pair in pairs:
         if cluster.isdisjoint(pair) and not _both_hand_out(pair, survey):
             continue
+        if any(span in survey.reserved for span in pair) and _carrier_only(pair):
+            continue  # judged by NET-011: no route is lost for sure
         # The side a person wrote is named first: that is where the finding stands.
         one, other = sorted(pair, key=lambda span: (span.default, span not in cluster, span.steps))
         if one.steps == other.steps:
@@ -216,6 +219,10 @@ def _overlaps(survey: Survey) -> Iterator[Finding]:
 def _both_hand_out(pair: tuple[Span, Span], survey: Survey) -> bool:
     # Load-balancer ranges may lie in the node network (that is how layer 2 works), but not in each other or in what is reserved.
     return any(span in survey.pools for span in pair) and survey.node_span not in pair
+
+
+def _carrier_only(pair: tuple[Span, Span]) -> bool:
+    return all(CGNAT.holds(span.first) and CGNAT.holds(span.last) for span in pair)
 
 
 def _relation(one: Span, other: Span) -> str:
@@ -342,6 +349,3 @@ def _public(survey: Survey) -> Iterator[Finding]:
         if not any(span.first in net and span.last in net for net in private):
             fix = f"use a private range such as {free_range(survey)}"
             yield NET_017.at(survey.site.where(*span.steps), problem=f"{span} has public addresses", fix=fix)
-
-
-__all__ = ["Addresses", "free_range", "judge", "listed", "overlapping"]

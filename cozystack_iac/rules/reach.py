@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from ipaddress import ip_network
 
 from cozystack_iac.findings import ERROR, WARNING, Finding, Rule
-from cozystack_iac.rules.ranges import Addresses, free_range
+from cozystack_iac.rules.ranges import CGNAT, Addresses, free_range
 from cozystack_iac.rules.spelling import address_in
-from cozystack_iac.rules.survey import Point, Span, Survey, span_of
+from cozystack_iac.rules.survey import Survey, span_of
 from cozystack_iac.rules.wording import listed, short
 from cozystack_iac.settings.paths import config_set
 
@@ -70,7 +70,6 @@ NET_019 = Rule(
     remedy="list internal addresses of control planes, or leave masterNodes empty",
 )
 
-_CGNAT = span_of(ip_network("100.64.0.0/10"), "100.64.0.0/10", ())
 _DOCKER = span_of(ip_network("172.17.0.0/16"), "172.17.0.0/16", ())
 _KUBESPAN = span_of(ip_network("fd00::/8"), "fd00::/8", ())
 
@@ -94,18 +93,12 @@ def _inside_cluster(survey: Survey, points: Addresses) -> Iterator[Finding]:
         if not inside:
             continue
         # One finding per range: with a thousand nodes a thousand lines would say the same.
-        at = _first_given(survey, span, inside)
+        at = span.steps if not span.default else inside[0].steps
         suggestion = free_range(survey)
         problem = f"{span} holds {listed(str(point) for point in inside)}"
         fix = f"use a free range such as {suggestion}" if suggestion else "use a free range"
-        path = survey.site.where("network", str(span.steps[-1]))
         command = config_set(f"cozystack:network.{span.steps[-1]}", suggestion) if suggestion else None
-        yield NET_010.at(at if span.default else path, problem=problem, fix=fix, command=command)
-
-
-def _first_given(survey: Survey, span: Span, inside: object) -> str:
-    points = [point for point in inside if isinstance(point, Point)] if isinstance(inside, list) else []
-    return survey.site.where(*points[0].steps) if points else survey.site.where(*span.steps)
+        yield NET_010.at(survey.site.where(*at), problem=problem, fix=fix, command=command)
 
 
 def _carrier(survey: Survey) -> Iterator[Finding]:
@@ -114,17 +107,16 @@ def _carrier(survey: Survey) -> Iterator[Finding]:
         point
         for point in survey.node_points
         if point.address is not None
-        and _CGNAT.holds(point.address)
+        and CGNAT.holds(point.address)
         and not any(span.holds(point.address) for span in survey.cluster_spans)
     ]
-    if inside and any(span.meets(_CGNAT) for span in join):
+    if inside and any(span.meets(CGNAT) for span in join):
         problem = f"{listed(str(point) for point in inside)} in 100.64.0.0/10, where joinCIDR lies too"
         fix = f"move joinCIDR, e.g. to {free_range(survey)}"
         command = config_set("cozystack:network.joinCIDR", free_range(survey))
         yield NET_011.at(survey.site.where(*inside[0].steps), problem=problem, fix=fix, command=command)
     for span in survey.reserved:
-        # An overlay route that contains the join range is a plain overlap (NET-004); one beside it is what this is about.
-        if span.meets(_CGNAT) and not any(span.meets(other) for other in survey.cluster_spans) and join:
+        if CGNAT.holds(span.first) and CGNAT.holds(span.last) and any(other.meets(CGNAT) for other in join):
             problem = f"{span} is in 100.64.0.0/10, where joinCIDR lies too"
             fix = f"move joinCIDR, e.g. to {free_range(survey)}"
             yield NET_011.at(survey.site.where(*span.steps), problem=problem, fix=fix)

@@ -217,6 +217,15 @@ def unusable(address: Address, *, lab: bool) -> str | None:
     return None
 
 
+def private(address: Address) -> bool:
+    """Whether the address is of a private network (RFC 1918, RFC 4193)."""
+    # Not `is_private`: that also covers the documentation ranges every example uses.
+    if address.version == 6:
+        return int(address) >> 121 == 0xFC >> 1
+    number = int(address)
+    return number >> 24 == 10 or number >> 20 == 0xAC1 or number >> 16 == 0xC0A8
+
+
 def bracketed(address: Address) -> str:
     """The address as it stands in a URL."""
     return f"[{address}]" if address.version == 6 else str(address)

@@ -12,14 +12,13 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab.machines import pki
-from lab.machines.call import refuse
+from lab.machines import etcd, pki
 from lab.machines.config import AppliedConfig, image_tag
 from lab.machines.dispatch import Calls
 from lab.machines.selector import NoSuchDisk, pick
 from lab.machines.server import Door
 from lab.machines.store import Store
-from lab.world import Cluster, EtcdPhase, MachineState, Stage, World
+from lab.world import EtcdPhase, MachineState, Stage, World
 
 REPLY_LEAVES_S = 0.02  # wall time a reply gets to leave before the port closes, whatever the scale
 Step = Callable[[], Coroutine[Any, Any, None]]
@@ -43,6 +42,7 @@ class Node:
     _orders: asyncio.Queue[Step] = field(init=False, default_factory=asyncio.Queue)
     _context: ssl.SSLContext | None = field(init=False, default=None)
     _timers: set[asyncio.Task[None]] = field(init=False, default_factory=set)
+    _step: asyncio.Task[None] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.door = Door(self.state.address, self.port)
@@ -71,6 +71,14 @@ class Node:
         """Do this when everything ordered before is done."""
         self._orders.put_nowait(step)
 
+    def interrupt(self, step: Step) -> None:
+        """Do this now: whatever the machine was doing or was about to do is lost, as when the power fails."""
+        while not self._orders.empty():
+            self._orders.get_nowait()
+        self.order(step)
+        if self._step is not None:
+            self._step.cancel()
+
     # ---- power and boot -------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -89,9 +97,16 @@ class Node:
             await self._open_maintenance()
 
     async def run(self) -> None:
+        """Carry out orders until cancelled."""
         while True:
             step = await self._orders.get()
-            await step()
+            self._step = asyncio.create_task(step())
+            try:
+                await asyncio.wait({self._step})
+                if not self._step.cancelled():
+                    self._step.result()  # a mistake in the simulator must not pass for a slow machine
+            finally:
+                self._step.cancel()
             self.state.touch()
 
     async def stop(self) -> None:
@@ -154,8 +169,7 @@ class Node:
         self.state.services_up = self.state.node_ready = False
         if self.state.etcd in (EtcdPhase.STARTING, EtcdPhase.LEARNER, EtcdPhase.RUNNING):
             self.state.etcd = EtcdPhase.PREPARING
-        if self.world.cluster.leader == self.state.name:
-            self._hand_over_leadership()
+        etcd.hand_over(self)
         await self.door.close()
         self.state.touch()
 
@@ -188,9 +202,9 @@ class Node:
             return
         state.services_up = True
         if state.role == "worker":
-            self._running()
+            self.running()
         elif state.etcd_data:
-            await self._restart_etcd()
+            await etcd.restart(self)
         state.touch()
 
     async def _sync_time(self) -> None:
@@ -199,7 +213,7 @@ class Node:
             self.state.time_synced = True
             self.state.touch()
 
-    def _running(self) -> None:
+    def running(self) -> None:
         self.state.stage = Stage.RUNNING
         self.say("running", role=self.state.role)
         self.state.touch()
@@ -346,7 +360,7 @@ class Node:
             self.state.stage = Stage.RESETTING
             self.say("resetting", partitions=partitions, system=system, disks=disks)
             if graceful:
-                self.leave_etcd()
+                etcd.leave(self)
             await self._shut_down()
             await self.world.clock.sleep(self.world.scenario.delays.reset)
             self._wipe(partitions, system, disks)
@@ -386,83 +400,6 @@ class Node:
             state.installed = False
             for disk in state.disks.values():
                 disk.system = False
-
-    # ---- etcd -----------------------------------------------------------------------------------------------------
-
-    def bootstrap(self) -> None:
-        """The first etcd member of a new cluster. Doing it twice makes a second cluster, which the log says."""
-        state, config, cluster = self.state, self.state.config, self.world.cluster
-        if config is None:
-            refuse_without_config()
-        state.etcd_data, state.etcd = True, EtcdPhase.STARTING
-        if cluster.bootstrapped:
-            self.say("second cluster bootstrapped")
-            self.world.log.record("cluster", "bootstrapped again", by=state.name)
-            return
-        members = [p.state for p in self.peers.values() if p.state.config and p.state.config.os_ca.crt == config.os_ca.crt]
-        fill(cluster, config, members)
-        self.say("bootstrap")
-        self.world.log.record("cluster", "bootstrapped", by=state.name, endpoint=cluster.endpoint, name=cluster.name)
-        self.order(self._first_member)
-
-    async def _first_member(self) -> None:
-        await self.world.clock.sleep(self.world.scenario.delays.etcd_start)
-        self.world.cluster.leader = self.state.name
-        self.join(learner=False)
-        self.promote()
-
-    async def _restart_etcd(self) -> None:
-        self.state.etcd = EtcdPhase.STARTING
-        self.state.touch()
-        await self.world.clock.sleep(self.world.scenario.delays.etcd_start / 2)
-        member = self.world.cluster.members.get(self.state.name)
-        if member is not None:
-            member.started = True
-            self.promote()
-
-    def join(self, *, learner: bool) -> None:
-        from lab.machines.etcd import new_member
-
-        member = new_member(self.state, learner=learner)
-        self.world.cluster.members[self.state.name] = member
-        self.state.etcd, self.state.etcd_data = EtcdPhase.LEARNER, True
-        self.say("etcd joined", learner=learner)
-        self.state.touch()
-
-    def promote(self) -> None:
-        self.world.cluster.members[self.state.name].learner = False
-        self.state.etcd = EtcdPhase.RUNNING
-        if self.world.cluster.leader is None:
-            self.world.cluster.leader = self.state.name
-        self.say("etcd running")
-        self._running()
-
-    def leave_etcd(self) -> None:
-        if self.world.cluster.members.pop(self.state.name, None) is not None:
-            self.say("etcd left")
-        if self.world.cluster.leader == self.state.name:
-            self._hand_over_leadership()
-        self.state.etcd, self.state.etcd_data = EtcdPhase.LEFT, False
-        self.state.touch()
-
-    def _hand_over_leadership(self) -> None:
-        """To the first other healthy member; nobody leads when there is none."""
-        cluster = self.world.cluster
-        others = (m.machine for m in cluster.healthy_members if self.peers[m.machine].state.etcd is EtcdPhase.RUNNING)
-        cluster.leader = next((name for name in others if name != self.state.name), None)
-
-    def forfeit(self) -> str:
-        """Give leadership away; returns the new leader's host name, empty when this machine did not lead."""
-        if self.world.cluster.leader != self.state.name:
-            return ""
-        self._hand_over_leadership()
-        leader = self.world.cluster.leader
-        if leader is None:
-            self.world.cluster.leader = self.state.name
-            return ""
-        self.peers[leader].state.touch()
-        self.state.touch()
-        return self.peers[leader].state.hostname
 
     # ---- timers ---------------------------------------------------------------------------------------------------
 

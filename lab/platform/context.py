@@ -41,7 +41,9 @@ class Platform:
     def host(self) -> str:
         """The public host of the installation (`publishing.host`)."""
         publishing = self.values.get("publishing")
-        return str((publishing or {}).get("host") or "example.org") if isinstance(publishing, Mapping) else "example.org"
+        return (
+            str((publishing or {}).get("host") or "example.org") if isinstance(publishing, Mapping) else "example.org"
+        )
 
     @property
     def oidc(self) -> bool:

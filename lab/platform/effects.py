@@ -83,6 +83,8 @@ class ReleaseEffects:
         children = self._children(ref)
         if children:
             await self._platform.sleep(TENANT_CHILDREN_S)
+        if ref == PLATFORM_RELEASE and self._brings_no_network():
+            await self._network()
         if ref == "cozy-system/cozystack-basics":
             await self._root_namespace()
         for child in children:
@@ -94,8 +96,9 @@ class ReleaseEffects:
             await install_crds(self._platform, names)
         for handler in self._applied.get(ref, ()):
             await handler()
-        if ref in CNI_RELEASES or ref == PLATFORM_RELEASE:
-            await self._network(ref)
+        others = [other for other in CNI_RELEASES if other != ref]
+        if ref in CNI_RELEASES and all(self._platform.schedule.ready(other) for other in others):
+            await self._network()
 
     async def uninstalled(self, ref: str) -> None:
         """Helm removes what the chart rendered: child releases. Packages carry `resource-policy: keep`."""
@@ -134,15 +137,16 @@ class ReleaseEffects:
 
     # The pod network --------------------------------------------------------------------------------------------------
 
-    async def _network(self, ref: str) -> None:
-        """Nodes turn ready when the last release of the pod network is; isp-hosted finds a network already there."""
-        platform = self._platform
-        hosted = platform.choice is not None and platform.choice.system_variant in ("isp-hosted", "default")
-        others = [other for other in CNI_RELEASES if other != ref]
-        if hosted or (ref in CNI_RELEASES and all(platform.schedule.ready(other) for other in others)):
-            platform.cni_ready = True
-            platform.world.log.record("cluster", "cni ready")
-            await asyncio.gather(*(self._annotate(name) for _, name in self._nodes.objects))
+    def _brings_no_network(self) -> bool:
+        """isp-hosted finds a pod network already there, and `default` installs nothing."""
+        choice = self._platform.choice
+        return choice is not None and choice.system_variant in ("isp-hosted", "default")
+
+    async def _network(self) -> None:
+        """Nodes turn ready when the last release of the pod network is."""
+        self._platform.cni_ready = True
+        self._platform.world.log.record("cluster", "cni ready")
+        await asyncio.gather(*(self._annotate(name) for _, name in self._nodes.objects))
 
     def _node_seen(self, before: Object | None, after: Object | None) -> None:
         if before is None and after is not None and self._platform.cni_ready:
@@ -205,7 +209,7 @@ class ReleaseEffects:
         external = list(publishing.get("externalIPs") or ())
         spec = {"externalIPs": external, "type": "ClusterIP"} if external else {"type": "LoadBalancer"}
         name = "root-ingress-controller"
-        await self._hub.ensure(objects.new("IngressClass", "tenant-root", spec={"controller": "k8s.io/ingress-nginx-tenant-root"}))
+        await self._hub.ensure(objects.ingress_class("tenant-root"))
         await self._hub.ensure(objects.deployment(name, "tenant-root", replicas=2))
         await self._hub.ensure(objects.service(name, "tenant-root", name, 443, **spec))
         await self._publish("kubernetes", "default", "api", "kubernetes", 443)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
@@ -120,7 +119,9 @@ class HelmController:
 
     async def _suspend(self, ref: str, suspended: bool) -> None:
         namespace, name = ref.split("/")
-        await self._platform.hub.patch(kind_ref("HelmRelease", namespace, name), {"spec": {"suspend": suspended or None}})
+        await self._platform.hub.patch(
+            kind_ref("HelmRelease", namespace, name), {"spec": {"suspend": suspended or None}}
+        )
 
     def _spawn(self, work: Any) -> None:
         self._platform.hub.tasks.create_task(work)
@@ -201,5 +202,3 @@ def seconds(text: object, default: float) -> float:
 
 def _ref(obj: Object) -> str:
     return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
-
-

@@ -82,10 +82,15 @@ class Hub:
 
     async def ensure(self, obj: Object) -> Object:
         """Create it unless it exists; the object either way."""
-        return await self.create(obj) or await self._patiently(lambda: self.kube.get(ref_of(obj)))
+        created = await self.create(obj)
+        if created is not None:
+            return created
+        return await self._patiently(lambda: self.kube.get(ref_of(obj)))
 
     async def apply(self, obj: Object) -> Object:
-        return await self._patiently(lambda: self.kube.apply(ref_of(obj), obj, manager="cozystack-operator", force=True))
+        return await self._patiently(
+            lambda: self.kube.apply(ref_of(obj), obj, manager="cozystack-operator", force=True)
+        )
 
     async def patch(self, ref: Ref, body: Object, *, subresource: str = "") -> Object | None:
         try:
@@ -98,6 +103,10 @@ class Hub:
 
     async def delete(self, ref: Ref) -> None:
         await self._patiently(lambda: self.kube.delete(ref))
+
+    async def force_delete(self, ref: Ref) -> None:
+        """Remove an object whose graceful deletion has come to its end."""
+        await self._patiently(lambda: self.kube.delete(ref, grace_s=0))
 
     async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
         attempt = 0
@@ -117,4 +126,4 @@ class Hub:
 
 def _soon(refused: Refused) -> bool:
     missing_kind = isinstance(refused, NotFound) and "could not find the requested resource" in str(refused)
-    return missing_kind or "namespace" in str(refused).lower() and isinstance(refused, NotFound)
+    return missing_kind or ("namespace" in str(refused).lower() and isinstance(refused, NotFound))

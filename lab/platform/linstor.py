@@ -1,4 +1,4 @@
-"""The simulated LINSTOR: a controller that comes minutes after its release, satellites per node, pools on real (simulated) zpools.
+"""The simulated LINSTOR: a controller that comes minutes after its release, satellites, pools on simulated zpools.
 
 A storage pool exists when a LinstorSatelliteConfiguration asks for it on a node and that machine has the zpool, ONLINE.
 """
@@ -96,7 +96,9 @@ class Linstor:
         await self._hub.create(
             objects.deployment(CONTROLLER, NAMESPACE, containers=(CONTROLLER, "plunger"), labels=labels)
         )
-        await platform.sleep(LINSTOR_RELOAD_S)  # the pod runs already; its API comes back after the secret was rewritten
+        await platform.sleep(
+            LINSTOR_RELOAD_S
+        )  # the pod runs already; its API comes back after the secret was rewritten
         await self._set_reachable(True)
         platform.world.log.record("linstor", "controller available")
         await self._cluster_status()
@@ -192,7 +194,8 @@ class Linstor:
                 continue
             since = self._since.setdefault(want, now)
             if not self._has_zpool(want):
-                errors[want.node] = f"Error: Message: 'Storage pool {want.name} could not be created: zpool '{want.zpool}' not found'"
+                missing = f"zpool '{want.zpool}' not found"
+                errors[want.node] = f"Error: Message: 'Storage pool {want.name} could not be created: {missing}'"
                 pending = True
             elif now - since < LINSTOR_POOL_S - 1e-6:
                 pending = True

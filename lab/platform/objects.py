@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -85,6 +86,11 @@ def new(kind: str, name: str, namespace: str | None = None, **body: Any) -> Obje
             metadata[field] = body[key]
         body.pop(key, None)
     return {"apiVersion": KINDS[kind][0], "kind": kind, "metadata": metadata, **body}
+
+
+def base64_text(text: str) -> str:
+    """How the API carries bytes in JSON."""
+    return base64.b64encode(text.encode()).decode()
 
 
 def timestamp() -> str:
@@ -292,9 +298,7 @@ def _operator_release(
         labels["cozystack.io/privileged"] = "true"
     if suspended:
         spec = spec | {"suspend": True}
-    return new(
-        "HelmRelease", name, in_namespace, labels=labels, owners=[owner(pkg)], finalizers=[FINALIZER], spec=spec
-    )
+    return new("HelmRelease", name, in_namespace, labels=labels, owners=[owner(pkg)], finalizers=[FINALIZER], spec=spec)
 
 
 def _chart_ref(artifact: str) -> dict[str, str]:
@@ -378,3 +382,7 @@ def service(name: str, in_namespace: str, selector: str, port: int, **spec: Any)
         in_namespace,
         spec={"selector": {"app.kubernetes.io/name": selector}, "ports": ports, **spec},
     )
+
+
+def ingress_class(name: str) -> Object:
+    return new("IngressClass", name, spec={"controller": f"k8s.io/ingress-nginx-{name}"})

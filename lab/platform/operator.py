@@ -120,7 +120,7 @@ class Operator:
         return any(results)
 
     def _stale(self, obj: Object) -> bool:
-        return self._ready.get(obj["metadata"]["name"]) != obj["metadata"]["generation"]
+        return bool(self._ready.get(obj["metadata"]["name"]) != obj["metadata"]["generation"])
 
     def _emitted(self, found: Mapping[str, Object]) -> dict[str, Package]:
         """The catalogue's account of each Package object, without the components the object disables."""
@@ -208,7 +208,9 @@ class Operator:
         if component.get("enabled") is not False:
             await self._write_release(body)
         self._ready[PLATFORM_PACKAGE] = obj["metadata"]["generation"]
-        await self._say(obj, "True", "ReconciliationSucceeded", "reconciliation succeeded, generated 1 helmrelease(s)", {})
+        await self._say(
+            obj, "True", "ReconciliationSucceeded", "reconciliation succeeded, generated 1 helmrelease(s)", {}
+        )
         self._platform.world.log.record(f"package {PLATFORM_PACKAGE}", "ready")
         return True
 
@@ -216,9 +218,7 @@ class Operator:
         for name, privileged in objects.namespaces(packages).items():
             await ensure_namespace(self._platform, name, privileged=privileged)
 
-    async def _say(
-        self, obj: Object, status: str, reason: str, message: str, dependencies: Mapping[str, Any]
-    ) -> None:
+    async def _say(self, obj: Object, status: str, reason: str, message: str, dependencies: Mapping[str, Any]) -> None:
         """Write the status unless it says so already."""
         name, generation = obj["metadata"]["name"], obj["metadata"]["generation"]
         said = (generation, f"{status} {reason} {message} {sorted(dependencies.items())}")
@@ -311,7 +311,7 @@ def _deleting(obj: Object) -> bool:
 
 def _replacement(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """A merge patch that turns `old` into `new`."""
-    patch: dict[str, Any] = {key: None for key in old.keys() - new.keys()}
+    patch: dict[str, Any] = dict.fromkeys(old.keys() - new.keys())
     for key, value in new.items():
         before = old.get(key)
         if isinstance(value, Mapping) and isinstance(before, Mapping):

@@ -25,8 +25,10 @@ from lab.platform.timing import (
     Behaviour,
 )
 
-
 _DOING = {"install": "installing", "upgrade": "upgrading"}
+
+
+_NO_CHART = Chart("", "", "")
 
 
 class Phase(StrEnum):
@@ -67,7 +69,7 @@ class View:
     timeout_s: float = TIMEOUT_S
     interval_s: float = INTERVAL_S
     pool: str = "main"  # releases labelled for another shard have a controller, and slots, of their own
-    chart: Chart = Chart("", "", "")
+    chart: Chart = _NO_CHART
 
 
 @dataclass(frozen=True)
@@ -129,12 +131,12 @@ class Schedule:
             entry.phase, entry.at = Phase.DELETING, now + (0 if nothing_to_do else UNINSTALL_S)
         elif entry.phase in (Phase.RUNNING, Phase.APPLYING, Phase.REMEDIATING, Phase.DELETING):
             return  # looked at again when the action is over
-        elif view.suspended != before.suspended or view.fingerprint != before.fingerprint:
+        elif view.generation != before.generation or self._asked(entry, before):
             entry.phase, entry.at = Phase.CHECKING, now
-        elif view.requested_at != before.requested_at and (entry.phase != Phase.STALLED or view.reset):
-            entry.phase, entry.at = Phase.CHECKING, now
-        elif view.generation != before.generation:
-            entry.phase, entry.at = Phase.CHECKING, now
+
+    def _asked(self, entry: _Entry, before: View) -> bool:
+        """A person asks for a look now; a release that has given up needs to be told to start afresh, too."""
+        return entry.view.requested_at != before.requested_at and (entry.phase != Phase.STALLED or entry.view.reset)
 
     def forget(self, ref: str) -> None:
         """The object is gone."""
@@ -229,8 +231,7 @@ class Schedule:
             if dependency not in self._entries:
                 name = dependency.split("/")[1]
                 return (
-                    f"unable to get '{dependency}' dependency: "
-                    f'helmreleases.helm.toolkit.fluxcd.io "{name}" not found'
+                    f"unable to get '{dependency}' dependency: helmreleases.helm.toolkit.fluxcd.io \"{name}\" not found"
                 )
             if not self.ready(dependency):
                 return f"dependency '{dependency}' is not ready"

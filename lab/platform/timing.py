@@ -68,7 +68,7 @@ _ACTIONS_S: dict[str, float] = {
     "gateway": 10.0,
 }
 _TRIPS_ONCE = {  # the instance types reach the API before virt-operator has made their CRDs, in every release
-    "cozy-kubevirt/kubevirt-instancetypes": 'unable to build kubernetes objects from release manifest: no matches for kind '
+    "cozy-kubevirt/kubevirt-instancetypes": "unable to build kubernetes objects from release manifest: no matches for kind "
     '"VirtualMachineClusterInstancetype" in version "instancetype.kubevirt.io/v1beta1" ensure CRDs are installed first'
 }
 

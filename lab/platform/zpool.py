@@ -6,6 +6,7 @@ Knows what the product's job and a person at the lab use: `list` in its machine 
 from __future__ import annotations
 
 from dataclasses import replace
+from zlib import crc32
 
 from lab.platform.linstor import Answer
 from lab.world import Disk, MachineState, World, Zpool
@@ -91,7 +92,7 @@ def _create(world: World, machine: MachineState, argv: list[str]) -> Answer:
             return Answer(stderr=f"{text}{path} contains a filesystem of type '{disk.residue}'\n", code=1)
         found.append(disk)
     layout = "raidz1" if layout == "raidz" else layout
-    pool = Zpool(name, layout, tuple(disk.dev for disk in found), guid=hash((machine.name, name)) & (2**63 - 1))
+    pool = Zpool(name, layout, tuple(disk.dev for disk in found), guid=crc32(f"{machine.name}/{name}".encode()))
     machine.zpools[name] = pool
     for disk in found:
         disk.pool, disk.residue = name, None

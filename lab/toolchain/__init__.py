@@ -8,6 +8,7 @@ import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cache as once
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from lab.toolchain import build, plugins, shims
 from lab.toolchain.cache import Cache
 from lab.toolchain.errors import ToolchainError
 from lab.toolchain.plugins import Package
+from lab.toolchain.progress import say
 from lab.toolchain.recipes import KUBERNETES_PLUGIN
 from lab.toolchain.survey import BINARIES, DYNAMIC_PROVIDER, LANGUAGE_HOST, PLUGINS, Survey, survey
 from lab.toolchain.tool import Origin, Tool
@@ -81,7 +83,7 @@ def ensure(
     def refused() -> dict[str, str]:
         """Why which downloads failed; tried at most once, when the engine is there."""
         engine = survey(cache, ["pulumi"]).present["pulumi"].path
-        return plugins.download(lacking, engine, cache, say=console.print, insist=official)
+        return plugins.download(lacking, engine, cache, say=partial(say, console), insist=official)
 
     wanted = [recipe for recipe in before.to_build if not (official and recipe is KUBERNETES_PLUGIN)]
     build.build_missing(wanted, cache, console, instead={KUBERNETES_PLUGIN: lambda: "kubernetes" not in refused()})
@@ -117,7 +119,7 @@ def _insist(found: Survey, reasons: Mapping[str, str]) -> None:
 
 def _install_built(cache: Cache, found: Survey, console: Console) -> None:
     """Our build of the Kubernetes plugin goes into the lab's plugin cache; one process at a time."""
-    with cache.locked("installing the Kubernetes plugin", console.print):
+    with cache.locked("installing the Kubernetes plugin", partial(say, console)):
         again = survey(cache, found.wanted)
         for package in again.packages:
             if package.name == "kubernetes":

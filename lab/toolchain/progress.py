@@ -52,7 +52,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        self.console.print(Text(text), soft_wrap=True)
+        say(self.console, text)
 
     def begin(self, title: str, expected_s: float) -> None:
         self._index += 1
@@ -87,6 +87,11 @@ class Progress:
             f"[{self._index}/{self.pieces}] building {self._title}: {clock(elapsed)} of about {clock(expected)}"
             f", all done in about {clock(left)}"
         )
+
+
+def say(console: Console, text: str) -> None:
+    """Print one line as it is: not cut, not coloured, not read as markup."""
+    console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
 def clock(seconds: float) -> str:

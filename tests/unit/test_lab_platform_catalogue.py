@@ -71,14 +71,10 @@ def test_optional_packages_bring_their_releases(vectors: Path, version: str) -> 
         chosen = known.emitted(known.choice("isp-full", {"bundles": {"enabledPackages": [name]}}))
         packages = {p.name: p for p in chosen}
         ours = {
-            r.ref: list(r.depends_on)
-            for p in chosen
-            if p.name not in plain
-            for r in catalogue.releases(p, packages)
+            r.ref: list(r.depends_on) for p in chosen if p.name not in plain for r in catalogue.releases(p, packages)
         }
         assert ours == {
-            f"{r['namespace']}/{r['name']}": [f"{d['namespace']}/{d['name']}" for d in r["dependsOn"]]
-            for r in expected
+            f"{r['namespace']}/{r['name']}": [f"{d['namespace']}/{d['name']}" for d in r["dependsOn"]] for r in expected
         }
         created = {r["package"] for r in expected if r["created"]}
         assert catalogue.installable(chosen) - plain == created

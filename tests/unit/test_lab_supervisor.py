@@ -370,7 +370,7 @@ cluster:
 def node(role: str, schedulable: str = "false", index: int = 2) -> dict[str, dict[str, object]]:
     machine = MachineState.found(Scenario.fleet(1).machines[0])
     machine.config = decode(CONFIG.format(role=role, schedulable=schedulable), machine.minor)
-    return nodes.node_object(machine, machine.config, index=index, now="2026-11-30T12:00:00Z")
+    return nodes.node_object(machine, machine.config, index=index, ready_after_s=0.1, now="2026-11-30T12:00:00Z")
 
 
 @pytest.mark.parametrize(

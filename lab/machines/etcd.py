@@ -1,0 +1,141 @@
+"""etcd as seen through the machines: the first member, learners that join one after the other, leaving, leadership."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lab.machines.config import AppliedConfig
+from lab.world import EtcdPhase, Member, World, stable_number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lab.machines.node import Node
+
+
+def bootstrap(node: Node, config: AppliedConfig) -> None:
+    """The first etcd member of a new cluster. Doing it on a second machine makes a second cluster: the log says so."""
+    state, world = node.state, node.world
+    state.etcd_data, state.etcd = True, EtcdPhase.STARTING
+    state.touch()
+    if world.cluster.bootstrapped:
+        world.log.record("cluster", "bootstrapped again", by=state.name)
+        return
+    _fill(world, config)
+    node.say("bootstrap")
+    world.log.record(
+        "cluster", "bootstrapped", by=state.name, endpoint=world.cluster.endpoint, name=world.cluster.name
+    )
+    node.order(lambda: _first_member(node))
+
+
+def _fill(world: World, config: AppliedConfig) -> None:
+    """What the control plane simulator needs to act as this cluster."""
+    cluster, planes = world.cluster, [c for c in _configs(world, config) if c.role == "controlplane"]
+    cluster.bootstrapped = True
+    cluster.name, cluster.endpoint = config.cluster_name, config.endpoint
+    cluster.ca_crt, cluster.ca_key = config.kubernetes_ca.crt, config.kubernetes_ca.key
+    cluster.cert_sans = tuple(dict.fromkeys(san for c in planes for san in c.api_sans))
+    cluster.vips = tuple(dict.fromkeys(vip for c in planes for vip in c.vips))
+
+
+def _configs(world: World, config: AppliedConfig) -> Iterable[AppliedConfig]:
+    return [m.config for m in world.machines.values() if m.config is not None and m.config.os_ca.crt == config.os_ca.crt]
+
+
+async def _first_member(node: Node) -> None:
+    await node.world.clock.sleep(node.world.scenario.delays.etcd_start)
+    _join(node, learner=False)
+    _promote(node)
+
+
+async def joining(world: World, nodes: dict[str, Node]) -> None:
+    """Let prepared control planes join, one at a time and in the scenario's order, until cancelled.
+
+    Serial because etcd allows one learner at a time; that is why three members take minutes on real machines.
+    """
+    delays = world.scenario.delays
+    await world.log.happened("cluster", "bootstrapped")
+    while True:
+        seen = len(world.log.events)
+        node = next((n for n in nodes.values() if _may_join(n)), None)
+        if node is None:
+            await world.log.wait_for(lambda event, seen=seen: event.seq > seen)  # type: ignore[misc]
+            continue
+        await world.clock.sleep(delays.etcd_join)
+        if _may_join(node):
+            _join(node, learner=True)
+            await world.clock.sleep(delays.etcd_promote)
+        if node.state.etcd is EtcdPhase.LEARNER:
+            _promote(node)
+
+
+def _may_join(node: Node) -> bool:
+    state, cluster = node.state, node.world.cluster
+    ready = state.services_up and state.etcd is EtcdPhase.PREPARING and not state.etcd_data
+    ours = state.config is not None and state.config.kubernetes_ca.crt == cluster.ca_crt
+    return ready and ours and bool(cluster.healthy_members)
+
+
+def _join(node: Node, *, learner: bool) -> None:
+    state = node.state
+    member = Member(stable_number("etcd", state.name), state.name, state.hostname, state.address, learner)
+    node.world.cluster.members[state.name] = member
+    state.etcd, state.etcd_data = EtcdPhase.LEARNER, True
+    node.say("etcd joined", learner=learner)
+    state.touch()
+
+
+def _promote(node: Node) -> None:
+    cluster = node.world.cluster
+    cluster.members[node.state.name].learner = False
+    node.state.etcd = EtcdPhase.RUNNING
+    if cluster.leader is None:
+        cluster.leader = node.state.name
+    node.say("etcd running")
+    node.running()
+
+
+async def restart(node: Node) -> None:
+    """A member comes back after a reboot, from its data directory."""
+    node.state.etcd = EtcdPhase.STARTING
+    node.state.touch()
+    await node.world.clock.sleep(node.world.scenario.delays.etcd_start / 2)
+    if node.state.name in node.world.cluster.members:
+        _promote(node)
+
+
+def leave(node: Node) -> None:
+    """The machine takes itself out of the cluster and forgets its data."""
+    if node.world.cluster.members.pop(node.state.name, None) is not None:
+        node.say("etcd left")
+    hand_over(node)
+    node.state.etcd, node.state.etcd_data = EtcdPhase.LEFT, False
+    node.state.touch()
+
+
+def remove(node: Node, member_id: int) -> bool:
+    """Take a member out by its id; False when there is none."""
+    members = node.world.cluster.members
+    name = next((m.machine for m in members.values() if m.id == member_id), None)
+    if name is None:
+        return False
+    members.pop(name)
+    other = node.peers[name]
+    other.state.etcd = EtcdPhase.LEFT
+    hand_over(other)
+    other.say("etcd removed")
+    other.state.touch()
+    return True
+
+
+def hand_over(node: Node) -> str | None:
+    """When this machine leads, another healthy member takes over; nobody does when there is none. The new leader."""
+    cluster = node.world.cluster
+    if cluster.leader != node.state.name:
+        return cluster.leader
+    others = [m.machine for m in cluster.healthy_members if m.machine != node.state.name]
+    cluster.leader = next((name for name in others if node.peers[name].state.etcd is EtcdPhase.RUNNING), None)
+    if cluster.leader is not None:
+        node.peers[cluster.leader].state.touch()
+    return cluster.leader

@@ -1,0 +1,156 @@
+"""The kubelet of the storage namespace: really runs the product's job, against the machine's simulated disks.
+
+KWOK leaves the pods of `cozy-storage-bootstrap` alone. Each one's own command runs here in a subprocess, with its own
+environment, the stub tools first on PATH and the machine's file system instead of the host's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cozystack_iac.kube.client import Object
+from cozystack_iac.storage.zfs import NAMESPACE
+from lab.platform import hostroot
+from lab.platform.context import Platform
+from lab.platform.objects import kind_ref, timestamp
+from lab.world import MachineState
+
+LONGEST_S = 120.0  # wall seconds after which a script that hangs is ended
+MESSAGE_BYTES = 4096  # the kubelet's own limit for a termination message
+
+
+class Kubelet:
+    def __init__(self, platform: Platform, tools: Path) -> None:
+        self._platform = platform
+        self._tools = tools
+        self._pods = platform.hub.store(kind_ref("Pod", NAMESPACE))
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        self._pods.on(self._seen)
+        await asyncio.Event().wait()
+
+    def _seen(self, before: Object | None, after: Object | None) -> None:
+        if after is None:
+            if before is not None and (task := self._running.pop(before["metadata"]["uid"], None)) is not None:
+                task.cancel()
+            return
+        uid = after["metadata"]["uid"]
+        if "deletionTimestamp" in after["metadata"]:
+            self._platform.hub.tasks.create_task(self._remove(after))
+        elif (after.get("spec") or {}).get("nodeName") and _phase(after) == "Pending" and uid not in self._running:
+            self._running[uid] = self._platform.hub.tasks.create_task(self._execute(after), name=f"pod {uid}")
+
+    async def _remove(self, pod: Object) -> None:
+        """What the kubelet does at the end of a graceful deletion: confirm it with grace period 0."""
+        task = self._running.pop(pod["metadata"]["uid"], None)
+        if task is not None:
+            task.cancel()
+        ref = kind_ref("Pod", NAMESPACE, pod["metadata"]["name"])
+        await self._platform.hub.force_delete(ref)
+
+    async def _execute(self, pod: Object) -> None:
+        node = pod["spec"]["nodeName"]
+        world = self._platform.world
+        machine = world.machine_of_node(node) or world.machines.get(node)
+        if machine is None:
+            return  # bound to a node without a machine: stays Pending, as with a dead kubelet
+        await self._platform.sleep(world.scenario.delays.image_pull)
+        started = timestamp()
+        await self._status(pod, "Running", {"running": {"startedAt": started}})
+        code, message, log = await self._container(pod, machine)
+        state = {
+            "terminated": {
+                "exitCode": code,
+                "reason": "Completed" if code == 0 else "Error",
+                "message": message,
+                "startedAt": started,
+                "finishedAt": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            }
+        }
+        self._keep_log(pod, log)
+        world.log.record(f"pod {node}", "succeeded" if code == 0 else "failed", code=code, message=message)
+        await self._status(pod, "Succeeded" if code == 0 else "Failed", state)
+
+    async def _container(self, pod: Object, machine: MachineState) -> tuple[int, str, bytes]:
+        """Exit code, termination message and output of the pod's only container."""
+        container = pod["spec"]["containers"][0]
+        folder = self._platform.state / "hosts" / machine.name
+        root = await asyncio.to_thread(hostroot.build, folder / "root", machine, self._tools)
+        note = folder / f"{pod['metadata']['uid']}.termination"
+        note.write_text("", encoding="utf-8")
+        argv = [*(container.get("command") or ()), *(container.get("args") or ())]
+        env = self._environment(container, machine, root, note)
+        process = await asyncio.create_subprocess_exec(
+            *argv, env=env, cwd=root, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        try:
+            output, _ = await asyncio.wait_for(process.communicate(), LONGEST_S)
+        except TimeoutError:
+            output = b"the lab ended this script: it ran too long\n"
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        code = process.returncode or 0
+        message = note.read_bytes()[-MESSAGE_BYTES:].decode(errors="replace")
+        fallback = container.get("terminationMessagePolicy") == "FallbackToLogsOnError"
+        if not message and code != 0 and fallback:
+            message = output[-2048:].decode(errors="replace")
+        return code, message, output
+
+    def _environment(
+        self, container: Mapping[str, Any], machine: MachineState, root: Path, note: Path
+    ) -> dict[str, str]:
+        declared = {item["name"]: str(item.get("value") or "") for item in container.get("env") or ()}
+        return {
+            **declared,
+            "PATH": os.pathsep.join([str(self._tools), os.environ.get("PATH", os.defpath)]),
+            "HOST_ROOT": str(root),
+            "TERMINATION_LOG": str(note),
+            "LAB_MACHINE": machine.name,
+            "LAB_STATE": str(self._platform.state),
+        }
+
+    def _keep_log(self, pod: Object, log: bytes) -> None:
+        path = self._platform.state / "logs" / "pods" / f"{pod['metadata']['name']}.log"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(log)
+
+    async def _status(self, pod: Object, phase: str, state: dict[str, Any]) -> None:
+        container = pod["spec"]["containers"][0]
+        ready = "True" if phase == "Running" else "False"
+        conditions = [
+            {"type": kind, "status": value, "lastTransitionTime": timestamp()}
+            for kind, value in (
+                ("Initialized", "True"),
+                ("PodScheduled", "True"),
+                ("Ready", ready),
+                ("ContainersReady", ready),
+            )
+        ]
+        body = {
+            "phase": phase,
+            "conditions": conditions,
+            "containerStatuses": [
+                {
+                    "name": container["name"],
+                    "image": container.get("image", ""),
+                    "imageID": "",
+                    "ready": phase == "Running",
+                    "started": phase == "Running",
+                    "restartCount": 0,
+                    "state": state,
+                }
+            ],
+        }
+        await self._platform.hub.status(kind_ref("Pod", NAMESPACE, pod["metadata"]["name"]), body)
+
+
+def _phase(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("phase") or "Pending")

@@ -136,9 +136,7 @@ class ClusterSimulator:
         log = self._world.log
         await log.happened("cluster", "api open")
         while True:
-            waiting = [
-                m for m in self._world.machines.values() if _can_register(m) and m.name not in self._registered()
-            ]
+            waiting = [m for m in self._world.machines.values() if _can_register(m)]
             if not waiting:
                 await self._next_event()
                 continue

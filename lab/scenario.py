@@ -19,7 +19,17 @@ LOOPBACK = IPv4Network("127.0.0.0/8")
 RESERVED = IPv4Network("127.0.0.0/16")  # the host's own localhost lives here
 TALOS_PORT = 50000  # apid, in maintenance and afterwards
 
-_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_UNITS = {
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -104,7 +114,15 @@ class MachineSpec(Model):
     gateway: IPv4Address | None = None
     disks: tuple[DiskSpec, ...] = Field(min_length=1)
     extensions: tuple[str, ...] = ("drbd", "zfs", "intel-ucode", "amd-ucode")
-    modules: tuple[str, ...] = ("openvswitch", "drbd", "drbd_transport_tcp", "zfs", "spl", "vfio_pci", "vfio_iommu_type1")
+    modules: tuple[str, ...] = (
+        "openvswitch",
+        "drbd",
+        "drbd_transport_tcp",
+        "zfs",
+        "spl",
+        "vfio_pci",
+        "vfio_iommu_type1",
+    )
     memory: Size = 32 * 2**30
     cpus: int = 8
     time_synced: bool = True
@@ -123,6 +141,7 @@ class Delays(Model):
     three etcd members after 120 s (measured 179 loaded), nodes registered 30 s later.
     """
 
+    apply: Seconds = 1.0  # a config is read, checked and written
     install: Seconds = 40.0  # the installer writes the image
     shut_down: Seconds = 3.0  # reboot accepted -> port closed
     boot: Seconds = 37.0  # port closed -> API answers again
@@ -289,7 +308,9 @@ class Scenario(Model):
             raise ValueError(f"vip {self.vip} is also the address of a machine")
         nets = {".".join(str(address).split(".")[:2]) for address in self._addresses()}
         if len(nets) > 1:
-            raise ValueError(f"all addresses must lie in one /16 to be relocatable, these do not: {', '.join(sorted(nets))}")
+            raise ValueError(
+                f"all addresses must lie in one /16 to be relocatable, these do not: {', '.join(sorted(nets))}"
+            )
         return self
 
     def _addresses(self) -> list[IPv4Address]:

@@ -90,8 +90,9 @@ class MachineState:
     stage: Stage
     talos: str
     installed: bool
-    time_synced: bool
+    ntp: bool  # whether a time server can be reached at all
     disks: dict[str, Disk]
+    time_synced: bool = False
     powered: bool = True
     door: str | None = None  # "maintenance" | "secure" | None
     config: AppliedConfig | None = None
@@ -112,10 +113,14 @@ class MachineState:
     def found(cls, spec: MachineSpec) -> MachineState:
         """A machine as the scenario describes it, before anything happened to it."""
         disks = {d.dev: Disk(d, d.residue, d.pool) for d in spec.disks}
-        state = cls(spec, Stage.BOOTING, spec.talos, spec.installed, spec.time_synced, disks, extensions=spec.extensions)
+        state = cls(
+            spec, Stage.BOOTING, spec.talos, spec.installed, spec.time_synced, disks, extensions=spec.extensions
+        )
+        state.time_synced = spec.time_synced
         for disk in spec.disks:
             if disk.pool is not None:
-                pool = state.zpools.setdefault(disk.pool, Zpool(disk.pool, "single", (), guid=stable_number(spec.name, disk.pool)))
+                guid = stable_number(spec.name, disk.pool)
+                pool = state.zpools.setdefault(disk.pool, Zpool(disk.pool, "single", (), guid=guid))
                 state.zpools[disk.pool] = replace(pool, devices=(*pool.devices, disk.dev))
         if spec.installed:
             (next((d for d in disks.values() if d.spec.system), None) or next(iter(disks.values()))).system = True
@@ -298,7 +303,7 @@ class World:
             machine.talos = change.talos
             self.log.record(machine.subject, "talos changed", version=change.talos)
         if change.time_synced is not None:
-            machine.time_synced = change.time_synced
+            machine.ntp = machine.time_synced = change.time_synced
             self.log.record(machine.subject, "time synced" if change.time_synced else "time lost")
         if change.answers:
             self.faults.script(machine.subject, change.answers)
@@ -310,7 +315,11 @@ class World:
 
     def _change_disk(self, machine: MachineState, change: DiskChange) -> None:
         disk = next(
-            (d for d in machine.disks.values() if change.dev == d.dev or (change.serial and change.serial == d.spec.serial)),
+            (
+                d
+                for d in machine.disks.values()
+                if change.dev == d.dev or (change.serial and change.serial == d.spec.serial)
+            ),
             None,
         )
         if disk is None:

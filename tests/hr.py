@@ -23,7 +23,9 @@ def release(name: str, *needs: str, ready: tuple[str, str, str] | None = None, *
 
 
 def done(name: str, *needs: str, **more: Any) -> Release:
-    return release(name, *needs, ready=("True", "InstallSucceeded", "Helm install succeeded"), **{"observed": 1, **more})
+    return release(
+        name, *needs, ready=("True", "InstallSucceeded", "Helm install succeeded"), **{"observed": 1, **more}
+    )
 
 
 def running(name: str, *needs: str) -> Release:
@@ -43,9 +45,7 @@ def failing(name: str, *needs: str, error: str = "context deadline exceeded", at
 
 def stalled(name: str, *needs: str) -> Release:
     why = Condition("True", "RetriesExceeded", "Failed to install after 1 attempt(s)")
-    return release(
-        name, *needs, ready=("False", "InstallFailed", "it broke"), conditions={"Stalled": why}, observed=1
-    )
+    return release(name, *needs, ready=("False", "InstallFailed", "it broke"), conditions={"Stalled": why}, observed=1)
 
 
 def expecting(*names: str, floor: int = 1) -> Expected:

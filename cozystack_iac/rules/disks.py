@@ -267,8 +267,6 @@ def _approvals(site: Site) -> Iterator[Finding]:
                 problem = f"{name} has no data disk `{short(identity)}`"
                 at = site.where("storage", "approvedDisks", name, index)
                 yield STO_009.at(at, problem=problem, fix="correct or remove it")
-    if site.storage.provisioner != "job" and not approved:
-        return
     missing: dict[str, list[str]] = defaultdict(list)
     for node in site.nodes:
         allowed = {identity.removeprefix(_BY_ID) for identity in approved.get(node.name, ())}

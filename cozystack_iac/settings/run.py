@@ -37,6 +37,8 @@ class Waits(Model):
     """The root tenant exists and is patched; with OIDC on it comes late in the chain."""
     platform: Duration = _minutes(60)
     """Every expected release ready (15 to 60 minutes, longer on slow registries)."""
+    settle: Duration = timedelta(seconds=30)
+    """How long everything has to stay ready before it counts: releases flap while their dependants start."""
     reachability: Duration = _minutes(10)
     """Dashboard and API answer on their public names."""
     upgrade: Duration = _minutes(30)

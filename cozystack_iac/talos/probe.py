@@ -7,7 +7,7 @@ not answer costs its own deadline and nobody else's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -211,3 +211,15 @@ async def _deadline(address: str, deadline_s: float) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise Unreachable(address, "no answer within the deadline") from None
+
+
+def who(answer: Answer) -> str:
+    """`cp1 (10.0.0.11)`."""
+    return f"{answer.target.name} ({answer.at})"
+
+
+def listed(texts: Iterable[str], *, most: int = 6) -> str:
+    """`a, b and 3 more`; `none` for none."""
+    items = list(texts)
+    shown = ", ".join(items[:most]) or "none"
+    return shown if len(items) <= most else f"{shown} and {len(items) - most} more"

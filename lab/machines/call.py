@@ -21,7 +21,9 @@ _BACKUPS = _READERS | {BACKUP}
 
 # Roles that may call a method of a running machine; whatever is not listed is for admins.
 _ROLES: Mapping[str, frozenset[str]] = {
-    **dict.fromkeys(("machine.MachineService/Reboot", "machine.MachineService/Shutdown", "machine.ImageService/Pull"), _OPERATORS),
+    "machine.MachineService/Reboot": _OPERATORS,
+    "machine.MachineService/Shutdown": _OPERATORS,
+    "machine.ImageService/Pull": _OPERATORS,
     **dict.fromkeys(
         (
             "machine.MachineService/EtcdMemberList",
@@ -48,7 +50,9 @@ _ROLES: Mapping[str, frozenset[str]] = {
         _READERS,
     ),
 }
-_SINGLE_TARGET = frozenset({"cosi.resource.State", "machine.LifecycleService", "machine.ImageService", "machine.DebugService"})
+_SINGLE_TARGET = frozenset(
+    {"cosi.resource.State", "machine.LifecycleService", "machine.ImageService", "machine.DebugService"}
+)
 _NOT_BEFORE_13 = frozenset({"machine.LifecycleService", "machine.ImageService"})
 # The small maintenance server up to v1.12: what it has, and what it has only to say that it does not.
 _OLD_MAINTENANCE = frozenset({"machine.MachineService", "storage.StorageService", "cosi.resource.State"})
@@ -102,7 +106,10 @@ def admit(call: Call, size: int) -> None:
 
 
 def _may(call: Call) -> bool:
-    if call.maintenance and call.path in ("machine.MachineService/ApplyConfiguration", "storage.StorageService/BlockDeviceWipe"):
+    if call.maintenance and call.path in (
+        "machine.MachineService/ApplyConfiguration",
+        "storage.StorageService/BlockDeviceWipe",
+    ):
         return True
     return bool(call.roles & _ROLES.get(call.path, frozenset({ADMIN})))
 

@@ -80,7 +80,9 @@ class AppliedConfig:
 
     @property
     def endpoint(self) -> str:
-        return str(self.one("KubeClusterConfig").get("endpoint") or self.at("cluster", "controlPlane", "endpoint") or "")
+        return str(
+            self.one("KubeClusterConfig").get("endpoint") or self.at("cluster", "controlPlane", "endpoint") or ""
+        )
 
     @property
     def os_ca(self) -> Keypair:
@@ -303,10 +305,12 @@ def _known(document: Doc, line: int, minor: int) -> None:
     known = kinds(minor)
     if kind is not None and kind not in known:
         not_registered = f'"{kind}" "{document.get("apiVersion", "")}": not registered'
-        raise Undecodable(not_registered if minor <= 11 else f"error decoding document {_title(document, line)}: {not_registered}")
+        where = "" if minor <= 11 else f"error decoding document {_title(document, line)}: "
+        raise Undecodable(where + not_registered)
     extra = unknown(document, known[kind] if kind is not None else main_schema(minor))
     if extra is not None:
-        raise Undecodable(f"error decoding document {_title(document, line)}: unknown keys found during decoding:\n{_dump(extra)}")
+        where = f"error decoding document {_title(document, line)}"
+        raise Undecodable(f"{where}: unknown keys found during decoding:\n{_dump(extra)}")
 
 
 def _typed(document: Doc, part: str, line: int, minor: int) -> None:
@@ -360,7 +364,11 @@ def _bad_size(value: str) -> str | None:
 def _bad_prefix(value: str) -> str | None:
     if "/" not in value:
         return f"netip.ParsePrefix(\"{value}\"): no '/'"
-    return None if _parses(ip_interface, value) else f'netip.ParsePrefix("{value}"): ParseAddr("{value}"): unable to parse IP'
+    return (
+        None
+        if _parses(ip_interface, value)
+        else f'netip.ParsePrefix("{value}"): ParseAddr("{value}"): unable to parse IP'
+    )
 
 
 def _bad_address(value: str) -> str | None:
@@ -388,7 +396,8 @@ def is_network(value: object) -> bool:
 def _construct(title: str, kind: str, problem: str, line: int, minor: int) -> str:
     go = f"*{_package(kind)}.{kind}V1Alpha1" if kind else "*v1alpha1.Config"
     break_ = " " if minor >= 14 else "\n  "
-    return f"error decoding document {title}: error decoding {kind} to {go}: yaml: construct errors:{break_}line {line}: {problem}"
+    where = f"error decoding document {title}: error decoding {kind} to {go}"
+    return f"{where}: yaml: construct errors:{break_}line {line}: {problem}"
 
 
 def _package(kind: str) -> str:
@@ -398,7 +407,7 @@ def _package(kind: str) -> str:
 def _dump(value: Any) -> str:
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
-    yaml.sort_base_mapping_type_on_output = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # declared as None in its class
     yaml.map_indent, yaml.sequence_indent, yaml.sequence_dash_offset = 4, 6, 4
     out = StringIO()
     yaml.dump(value, out)

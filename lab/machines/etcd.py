@@ -23,9 +23,7 @@ def bootstrap(node: Node, config: AppliedConfig) -> None:
         return
     _fill(world, config)
     node.say("bootstrap")
-    world.log.record(
-        "cluster", "bootstrapped", by=state.name, endpoint=world.cluster.endpoint, name=world.cluster.name
-    )
+    world.log.record("cluster", "bootstrapped", by=state.name, endpoint=world.cluster.endpoint, name=world.cluster.name)
     node.order(lambda: _first_member(node))
 
 
@@ -40,7 +38,9 @@ def _fill(world: World, config: AppliedConfig) -> None:
 
 
 def _configs(world: World, config: AppliedConfig) -> Iterable[AppliedConfig]:
-    return [m.config for m in world.machines.values() if m.config is not None and m.config.os_ca.crt == config.os_ca.crt]
+    return [
+        m.config for m in world.machines.values() if m.config is not None and m.config.os_ca.crt == config.os_ca.crt
+    ]
 
 
 async def _first_member(node: Node) -> None:

@@ -34,8 +34,9 @@ class Node:
     port: int
     peers: dict[str, Node]
     answers: dict[str, Any]
-    applying: bool = False
     rebooting: bool = False
+    writing: bool = False  # an installer runs
+    apply_lock: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
     door: Door = field(init=False)
     calls: Calls = field(init=False)
     store: Store = field(init=False)
@@ -208,7 +209,7 @@ class Node:
         state.touch()
 
     async def _sync_time(self) -> None:
-        if self.state.spec.time_synced:
+        if self.state.ntp:
             await self.world.clock.sleep(self.world.scenario.delays.time_sync)
             self.state.time_synced = True
             self.state.touch()
@@ -219,6 +220,11 @@ class Node:
         self.state.touch()
 
     # ---- configuration --------------------------------------------------------------------------------------------
+
+    def stage_first(self, config: AppliedConfig) -> None:
+        """Mode STAGED in maintenance: nothing happens before the next boot."""
+        self.state.staged = config
+        self.say("config applied", role=config.role, digest=config.digest[:12], mode="STAGED")
 
     def accept_first(self, config: AppliedConfig) -> None:
         """A config arrived in maintenance: install or activate it."""
@@ -258,10 +264,12 @@ class Node:
 
     def _renew_certificate(self, before: AppliedConfig | None, config: AppliedConfig) -> None:
         """New connections see the new SANs; a changed CA closes the door to the old one."""
-        if before is None or before.accepted_os_cas != config.accepted_os_cas or before.os_ca != config.os_ca:
+        issuer = self._issuer(config)
+        trust = None if before is None else (before.accepted_os_cas, before.os_ca)
+        if trust != (config.accepted_os_cas, config.os_ca) or issuer is None or self._context is None:
             self.order(lambda: self._open_secure(config))
-        elif before.cert_sans != config.cert_sans or before.hostname != config.hostname:
-            self.order(lambda: self._open_secure(config))
+        else:
+            pki.renew(self._context, pki.api_certificate(issuer, self.state.hostname, self._sans(config)))
 
     async def _activate(self) -> None:
         await self._leave_maintenance()

@@ -82,7 +82,10 @@ def client_certificate(ca: Issued, role: str) -> Issued:
 def kubernetes_admin(ca: Issued) -> Issued:
     """The admin certificate of a kubeconfig: organization system:masters, common name admin."""
     subject = x509.Name(
-        [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:masters"), x509.NameAttribute(NameOID.COMMON_NAME, "admin")]
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:masters"),
+            x509.NameAttribute(NameOID.COMMON_NAME, "admin"),
+        ]
     )
     return _client(ca, subject, ADMIN_LIFETIME, ec.generate_private_key(ec.SECP256R1()))
 
@@ -105,12 +108,17 @@ def _context(server: Issued) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 0
     context.set_alpn_protocols(["h2"])
+    renew(context, server)
+    return context
+
+
+def renew(context: ssl.SSLContext, server: Issued) -> None:
+    """Connections made from now on see this certificate."""
     with tempfile.TemporaryDirectory() as folder:  # ssl reads certificates from files only
         path = Path(folder) / "server.pem"
         path.touch(mode=0o600)
         path.write_text(server.key + server.crt, encoding="ascii")
         context.load_cert_chain(path)
-    return context
 
 
 def _server(ca: Issued, name: str, sans: Iterable[str]) -> Issued:

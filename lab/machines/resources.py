@@ -19,7 +19,23 @@ from lab.scenario import LinkSpec
 from lab.world import Disk, EtcdPhase, MachineState, Stage, World
 
 NAMESPACES = frozenset(
-    "runtime config network network-config cluster k8s controlplane etcd secrets cri files hardware perf kubespan time".split()
+    {
+        "runtime",
+        "config",
+        "network",
+        "network-config",
+        "cluster",
+        "k8s",
+        "controlplane",
+        "etcd",
+        "secrets",
+        "cri",
+        "files",
+        "hardware",
+        "perf",
+        "kubespan",
+        "time",
+    }
 )
 SENSITIVE = frozenset(
     {
@@ -51,7 +67,9 @@ class Kind:
 
     def resources(self, world: World, machine: MachineState) -> list[Resource]:
         """In id order, as a server lists them."""
-        made = (Resource(name, spec if isinstance(spec, str) else emit(spec)) for name, spec in self.make(world, machine))
+        made = (
+            Resource(name, spec if isinstance(spec, str) else emit(spec)) for name, spec in self.make(world, machine)
+        )
         return sorted(made, key=lambda resource: resource.id)
 
 
@@ -98,7 +116,12 @@ def _partitions(machine: MachineState, disk: Disk) -> Iterator[tuple[str, int, s
         yield "EFI", 2203058176, "vfat", "EFI"
         yield "META", 1048576, "talosmeta", ""
         yield "STATE", 104857600, "xfs" if formatted else "", "STATE" if formatted else ""
-        yield "EPHEMERAL", max(disk.spec.size - 2400000000, 1048576), "xfs" if formatted else "", "EPHEMERAL" if formatted else ""
+        yield (
+            "EPHEMERAL",
+            max(disk.spec.size - 2400000000, 1048576),
+            "xfs" if formatted else "",
+            "EPHEMERAL" if formatted else "",
+        )
     elif disk.pool is not None:
         yield f"zfs-{disk.pool}", disk.spec.size - 9437184, "zfs", disk.pool
         yield "", 8388608, "", ""
@@ -141,10 +164,16 @@ def _machine_config(world: World, machine: MachineState) -> Iterator[tuple[str, 
 
 def _extensions(world: World, machine: MachineState) -> Iterator[tuple[str, Any]]:
     for index, name in enumerate(machine.extensions):
-        yield str(index), _extension(f"{index}.sqsh", name, _extension_version(name, machine.talos), f"Provides {name}.")
+        yield (
+            str(index),
+            _extension(f"{index}.sqsh", name, _extension_version(name, machine.talos), f"Provides {name}."),
+        )
     if machine.extensions:
         kernel = {10: "6.12.48", 11: "6.12.57", 12: "6.18.9", 13: "6.18.41", 14: "6.18.44"}[machine.minor]
-        yield "modules.dep", _extension("modules.dep.sqsh", "modules.dep", f"{kernel}-talos", "Modules of all extensions.")
+        yield (
+            "modules.dep",
+            _extension("modules.dep.sqsh", "modules.dep", f"{kernel}-talos", "Modules of all extensions."),
+        )
 
 
 def _extension(image: str, name: str, version: str, description: str) -> dict[str, Any]:
@@ -276,7 +305,10 @@ def _nodename(world: World, machine: MachineState) -> Iterator[tuple[str, Any]]:
 
 def _services(world: World, machine: MachineState) -> Iterator[tuple[str, Any]]:
     for service in services(machine):
-        yield service.id, {"running": service.state == "Running", "healthy": service.healthy, "unknown": service.unknown}
+        yield (
+            service.id,
+            {"running": service.state == "Running", "healthy": service.healthy, "unknown": service.unknown},
+        )
 
 
 def _etcd_member(world: World, machine: MachineState) -> Iterator[tuple[str, Any]]:
@@ -299,7 +331,13 @@ KINDS: Mapping[str, Kind] = {
         Kind("config", "MachineTypes.config.talos.dev", "config.MachineTypeController", _machine_type),
         Kind("config", "MachineConfigs.config.talos.dev", "config.AcquireController", _machine_config),
         Kind("runtime", "ExtensionStatuses.runtime.talos.dev", "runtime.ExtensionStatusController", _extensions),
-        Kind("runtime", "LoadedKernelModules.runtime.talos.dev", "runtime.LoadedKernelModuleController", _modules, since=11),
+        Kind(
+            "runtime",
+            "LoadedKernelModules.runtime.talos.dev",
+            "runtime.LoadedKernelModuleController",
+            _modules,
+            since=11,
+        ),
         Kind("runtime", "Versions.runtime.talos.dev", "runtime.VersionController", _versions),
         Kind("network", "LinkStatuses.net.talos.dev", "network.LinkStatusController", _link_statuses),
         Kind("network", "AddressStatuses.net.talos.dev", "network.AddressStatusController", _address_statuses),

@@ -47,7 +47,9 @@ def symlinks(disk: DiskSpec) -> list[str]:
     bus = {"nvme": "nvme", "virtio": "virtio", "sata": "ata", "sas": "scsi", "usb": "usb"}.get(disk.transport, "")
     names = []
     if bus and disk.serial:
-        names.append(f"/dev/disk/by-id/{bus}-" + (f"{model}_{disk.serial}" if model and bus != "virtio" else disk.serial))
+        names.append(
+            f"/dev/disk/by-id/{bus}-" + (f"{model}_{disk.serial}" if model and bus != "virtio" else disk.serial)
+        )
     if disk.wwid.startswith("naa."):
         names.append(f"/dev/disk/by-id/wwn-0x{disk.wwid.removeprefix('naa.')}")
     if disk.wwid.startswith("eui."):
@@ -94,7 +96,8 @@ def _expression(selector: dict[str, Any]) -> str:
         operator, size = _size(str(selector["size"]))
         terms.append(f"disk.size {operator} {size}u")
     if "type" in selector:
-        terms.append({"nvme": 'disk.transport == "nvme"', "ssd": "!disk.rotational"}.get(str(selector["type"]), "disk.rotational"))
+        kinds = {"nvme": 'disk.transport == "nvme"', "ssd": "!disk.rotational"}
+        terms.append(kinds.get(str(selector["type"]), "disk.rotational"))
     terms += [f'glob("{selector[key]}", disk.{key})' for key in ("model", "serial", "wwid") if key in selector]
     lines = [""]
     for term in (*terms, *_ALWAYS):

@@ -58,5 +58,11 @@ def _etcd(machine: MachineState) -> Service:
         return Service("etcd", "Finished", healthy=False, unknown=True)
     if machine.etcd in (EtcdPhase.STARTING, EtcdPhase.LEARNER):
         return Service("etcd", healthy=False, unknown=machine.etcd is EtcdPhase.STARTING)
-    events = (("Waiting", ETCD_WAITS), ("Preparing", "Running pre state")) if machine.services_up else (("Waiting", ETCD_WAITS),)
-    return Service("etcd", "Preparing" if machine.services_up else "Waiting", healthy=False, unknown=True, events=events)
+    events = (
+        (("Waiting", ETCD_WAITS), ("Preparing", "Running pre state"))
+        if machine.services_up
+        else (("Waiting", ETCD_WAITS),)
+    )
+    return Service(
+        "etcd", "Preparing" if machine.services_up else "Waiting", healthy=False, unknown=True, events=events
+    )

@@ -131,7 +131,9 @@ def _cluster(config: AppliedConfig) -> Iterator[str]:
         yield f'"{domain}" is not a valid DNS name'
     yield from _cni(network.get("cni") or {})
     names = [str(m.get("name")) for m in config.at("cluster", "inlineManifests") or []]
-    yield from (f'inline manifest name "{name}" is duplicate' for name in sorted({n for n in names if names.count(n) > 1}))
+    yield from (
+        f'inline manifest name "{name}" is duplicate' for name in sorted({n for n in names if names.count(n) > 1})
+    )
     service = config.at("cluster", "discovery", "registries", "service") or {}
     if config.at("cluster", "discovery", "enabled") and not service.get("disabled") and not config.at("cluster", "id"):
         yield "cluster discovery service requires .cluster.id"
@@ -175,7 +177,8 @@ def _machine(config: AppliedConfig) -> Iterator[str]:
     for name in config.at("machine", "kubelet", "extraConfig") or {}:
         if name in _KUBELET_PROTECTED:
             yield f'kubelet configuration field "{name}" can\'t be overridden'
-    bad = [k for k in config.at("machine", "nodeLabels") or {} if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_./-]*[A-Za-z0-9])?", k)]
+    labels = config.at("machine", "nodeLabels") or {}
+    bad = [key for key in labels if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_./-]*[A-Za-z0-9])?", key)]
     if bad:
         yield "invalid machine node labels: " + _multi(f'name "{key}" is invalid' for key in bad)
     host_dns = config.at("machine", "features", "hostDNS") or {}

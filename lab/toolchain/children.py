@@ -54,9 +54,10 @@ class Child:
                 self._signal(number)
                 try:
                     self.process.wait(grace)
-                    return
+                    break
                 except subprocess.TimeoutExpired:
                     continue
+            # Whatever is left of the group, also when its leader went in peace.
             self._signal(signal.SIGKILL)
             self.process.wait()
 

@@ -92,7 +92,7 @@ def _workload(kind: str, obj: Any) -> Iterator[Statement]:
     if namespace == STORAGE_NAMESPACE:
         return
     title = f"{kind} {_word(namespace, 'the default namespace')}/{_word(name, 'unnamed')}"
-    for statement in asks(at(obj, *_POD_SPEC[kind])):
+    for statement in dict.fromkeys(asks(at(obj, *_POD_SPEC[kind]))):
         if isinstance(statement, Unknown):
             yield Unverified(f"{title}: {statement.path} is not known yet")
         elif (namespace, name, statement) in EXCEPTIONS:

@@ -10,7 +10,14 @@ from cozystack_iac.readiness.releases import Expected, Progressing, Ready, Since
 from tests.hr import LIMITS
 
 IDS = [ReleaseId("n", letter) for letter in "abcdefgh"]
-REASONS = ["InstallSucceeded", "InstallFailed", "DependencyNotReady", "ArtifactFailed", "Progressing", "RetriesExceeded"]
+REASONS = [
+    "InstallSucceeded",
+    "InstallFailed",
+    "DependencyNotReady",
+    "ArtifactFailed",
+    "Progressing",
+    "RetriesExceeded",
+]
 MESSAGES = ["", "no matches for kind", "dependency 'n/a' is not ready", "timeout", "Running 'install' action"]
 
 conditions = st.builds(

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 from pulumi_policy import EnforcementLevel, PolicyResourceOptions, ResourceValidationArgs
 from pulumi_policy.policy import PolicyCustomTimeouts
-from pulumi_policy.proxy import UNKNOWN_BOOLEAN_VALUE, UNKNOWN_OBJECT_VALUE, UNKNOWN_STRING_VALUE, unknown_checking_proxy
+from pulumi_policy.proxy import (
+    UNKNOWN_BOOLEAN_VALUE,
+    UNKNOWN_OBJECT_VALUE,
+    UNKNOWN_STRING_VALUE,
+    unknown_checking_proxy,
+)
 from pulumi_policy.secret import Secret, secrets_preserving_proxy
 
 from policy.guardrails.policies import POLICIES
@@ -19,14 +24,21 @@ PACKAGE = "kubernetes:cozystack.io/v1alpha1:Package"
 PEM = "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----"
 
 
+class Said(list[str]):
+    """Collects what a policy reports, as the engine would."""
+
+    def report(self, text: str, _urn: str | None = None) -> None:
+        self.append(text)
+
+
 def options(protect: bool = False, secret_outputs: Iterable[str] = ()) -> PolicyResourceOptions:
     return PolicyResourceOptions(protect, [], None, [], PolicyCustomTimeouts(0, 0, 0), list(secret_outputs), None)
 
 
 def run(name: str, token: str, props: Mapping[str, Any], opts: PolicyResourceOptions | None = None) -> list[str]:
-    said: list[str] = []
+    said = Said()
     args = ResourceValidationArgs(token, unknown_checking_proxy(dict(props)), "urn:x", "x", opts or options(), None)
-    BY_NAME[name].validate(args, lambda text, _urn=None: said.append(text))
+    BY_NAME[name].validate(args, said.report)
     return said
 
 
@@ -64,7 +76,11 @@ ASKS: list[tuple[str, dict[str, Any], str]] = [
     ("privileged init", {"initContainers": [PRIVILEGED]}, "privileged in container c"),
     ("privileged ephemeral", {"ephemeralContainers": [PRIVILEGED]}, "privileged in container c"),
     ("second container", {"containers": [{"name": "a"}, PRIVILEGED]}, "privileged in container c"),
-    ("capability", {"containers": [{"securityContext": {"capabilities": {"add": ["CHOWN", "SYS_ADMIN"]}}}]}, "SYS_ADMIN"),
+    (
+        "capability",
+        {"containers": [{"securityContext": {"capabilities": {"add": ["CHOWN", "SYS_ADMIN"]}}}]},
+        "SYS_ADMIN",
+    ),
     ("all capabilities", {"containers": [{"securityContext": {"capabilities": {"add": ["ALL"]}}}]}, "ALL"),
     ("capability prefix", {"containers": [{"securityContext": {"capabilities": {"add": ["CAP_BPF"]}}}]}, "CAP_BPF"),
     ("host port", {"containers": [{"ports": [{"containerPort": 80.0, "hostPort": 8080.0}]}]}, "hostPort 8080"),
@@ -189,7 +205,9 @@ def test_an_unknown_that_hides_nothing_is_not_mentioned() -> None:
 
 
 def test_a_privileged_pod_in_an_unknown_namespace_is_not_verified() -> None:
-    violations, open_ = judged("no-privileged-workload", "kubernetes:core/v1:Pod", pod(UNKNOWN_STRING_VALUE, hostPID=True))
+    violations, open_ = judged(
+        "no-privileged-workload", "kubernetes:core/v1:Pod", pod(UNKNOWN_STRING_VALUE, hostPID=True)
+    )
 
     assert violations == []
     assert "namespace is not known" in open_[0]
@@ -291,7 +309,10 @@ def test_the_platform_package_publishes_with_a_host_or_not_at_all(
     said = judged("root-tenant-host-and-ingress", PACKAGE, props)
 
     assert [len(s) for s in said] == [violations, unverified]
-    assert judged("root-tenant-host-and-ingress", PACKAGE, {"metadata": {"name": "cozystack.other"}, **values}) == ([], [])
+    assert judged("root-tenant-host-and-ingress", PACKAGE, {"metadata": {"name": "cozystack.other"}, **values}) == (
+        [],
+        [],
+    )
 
 
 # Secrets ------------------------------------------------------------------------------------------------------------
@@ -334,9 +355,9 @@ def shown(token: str, props: Mapping[str, Any], urn: str) -> tuple[list[str], li
 
     bare = {k: v.value if isinstance(v, Secret) else v for k, v in props.items()}
     args = ResourceValidationArgs(token, unknown_checking_proxy(bare), urn, "x", options(), None)
-    said: tuple[list[str], list[str]] = ([], [])
+    said = (Said(), Said())
     for policy, into in zip(("secret-inputs", "secret-inputs-unverified"), said, strict=True):
-        BY_NAME[policy].validate(args, lambda text, _urn=None, into=into: into.append(text))
+        BY_NAME[policy].validate(args, into.report)
     return said
 
 
@@ -358,7 +379,9 @@ CASES: list[tuple[str, str, dict[str, Any], int, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("token", "props", "violations", "unverified"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+@pytest.mark.parametrize(
+    ("token", "props", "violations", "unverified"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
 def test_what_opens_a_cluster_is_given_as_a_secret(
     token: str, props: dict[str, Any], violations: int, unverified: int
 ) -> None:
@@ -374,9 +397,11 @@ def test_no_violation_repeats_the_secret() -> None:
 
 
 def test_secrecy_that_nobody_showed_is_not_verified() -> None:
-    args = ResourceValidationArgs(ROLLOUT, unknown_checking_proxy({"configurations": "x"}), "urn:new", "x", options(), None)
-    said: list[str] = []
-    BY_NAME["secret-inputs-unverified"].validate(args, lambda text, _urn=None: said.append(text))
+    args = ResourceValidationArgs(
+        ROLLOUT, unknown_checking_proxy({"configurations": "x"}), "urn:new", "x", options(), None
+    )
+    said = Said()
+    BY_NAME["secret-inputs-unverified"].validate(args, said.report)
 
     assert len(said) == 1
     assert "configurations" in said[0]

@@ -98,9 +98,7 @@ def test_a_loop_without_end_is_stuck_within_two_rounds(vectors: Path, name: str)
     steps = sequences(vectors)[name]["steps"]
     loop = steps[-3:]
     wait.at(0, [r for r in map(seen_at, steps[:1]) if r])
-    verdicts = [
-        wait.at(600 + turn * 210.0, [r for r in [seen_at(loop[turn % len(loop)])] if r]) for turn in range(6)
-    ]
+    verdicts = [wait.at(600 + turn * 210.0, [r for r in [seen_at(loop[turn % len(loop)])] if r]) for turn in range(6)]
 
     assert isinstance(verdicts[-1], Stuck)
     assert not re.search(r"[{}]", verdicts[-1].remedy)

@@ -44,7 +44,9 @@ def test_phase_of_a_release(seen: Release, phase: Phase) -> None:
 
 def test_a_retry_that_runs_is_still_the_failure_of_the_last_attempt() -> None:
     failed = failing("a/b").conditions["Released"]
-    retrying = release("a/b", ready=("Unknown", "Progressing", "Running 'upgrade' action"), conditions={"Released": failed})
+    retrying = release(
+        "a/b", ready=("Unknown", "Progressing", "Running 'upgrade' action"), conditions={"Released": failed}
+    )
 
     assert item_of(retrying).phase is Phase.FAILING
 

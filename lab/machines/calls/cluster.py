@@ -67,7 +67,7 @@ class TimeCalls:
 
 
 def _time(call: Call, server: str) -> time_pb2.TimeResponse:
-    if not call.node.state.spec.time_synced:
+    if not call.node.state.ntp:
         refuse(Status.UNKNOWN, f"error querying NTP server {server}: i/o timeout")
     now = Timestamp()
     now.GetCurrentTime()

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 
 from grpclib import Status
 
-from cozystack_iac.talos.api import common_pb2, lifecycle_pb2 as api
+from cozystack_iac.talos.api import common_pb2
+from cozystack_iac.talos.api import lifecycle_pb2 as api
 from lab.machines.call import Call, refuse
 from lab.machines.config import image_tag
 
@@ -38,11 +39,11 @@ class LifecycleCalls:
 async def _write(call: Call, image: str, what: str) -> AsyncIterator[Progress]:
     """The installer's output, then its exit code: a failed installer still ends the stream with OK."""
     node, world = call.node, call.node.world
-    if node.applying:
+    if node.writing:
         refuse(Status.FAILED_PRECONDITION, "another installation/upgrade is already in progress")
     if image not in node.state.images:
         refuse(Status.INTERNAL, f'{what} failed: installer image "{image}" not found in containerd store: not found')
-    node.applying = True
+    node.writing = True
     try:
         yield Progress(message=f"running Talos installer {image_tag(image)}\n")
         await world.clock.sleep(world.scenario.delays.upgrade)
@@ -50,7 +51,7 @@ async def _write(call: Call, image: str, what: str) -> AsyncIterator[Progress]:
         node.say("image written", image=image, by=what)
         yield Progress(exit_code=0)
     finally:
-        node.applying = False
+        node.writing = False
 
 
 class ImageCalls:
@@ -85,8 +86,6 @@ def _namespace(containerd: common_pb2.ContainerdInstance) -> None:
         refuse(Status.INVALID_ARGUMENT, "invalid containerd namespace NS_UNKNOWN")
 
 
-def _layer(status: Layer.Status.ValueType, offset: int) -> api.ImageServicePullResponse:
+def _layer(status: Layer.Status, offset: int) -> api.ImageServicePullResponse:
     progress = Layer(status=status, offset=offset, total=_LAYER_BYTES)
-    return api.ImageServicePullResponse(
-        pull_progress=api.ImageServicePullProgress(layer_id=_LAYER, progress=progress)
-    )
+    return api.ImageServicePullResponse(pull_progress=api.ImageServicePullProgress(layer_id=_LAYER, progress=progress))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import AsyncIterator, Iterator
+from typing import NoReturn
 
 from grpclib import Status
 
@@ -59,7 +60,7 @@ class StateCalls:
         _no_writing()
 
 
-def _no_writing() -> None:
+def _no_writing() -> NoReturn:
     refuse(Status.PERMISSION_DENIED, "write access is not allowed")
 
 

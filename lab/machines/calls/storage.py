@@ -46,7 +46,7 @@ def _disk(disk: Disk) -> api.Disk:
     )  # fmt: skip
 
 
-def _type(spec: DiskSpec) -> api.Disk.DiskType.ValueType:
+def _type(spec: DiskSpec) -> api.Disk.DiskType:
     if spec.cdrom:
         return api.Disk.CD
     if spec.transport == "nvme":

@@ -1,0 +1,77 @@
+"""`python -m lab play`: the main job from nothing to an installed platform, on the lab, with the real program."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from lab import launch, toolchain
+from lab.scenario import Scenario
+from lab.session import CHECKOUT, Session
+from lab.state import StateDir
+from lab.supervisor import LabFailed
+
+
+def session(state: StateDir, console: Console, stack_file: Path | None = None) -> Session:
+    """The stack on this lab, with all tools ready."""
+    tools = toolchain.ensure(state.root, console=console)
+    return Session(state.root, tools, stack_file or CHECKOUT / "Pulumi.lab.yaml")
+
+
+def play(state: StateDir, scenario: Scenario, console: Console, stack_file: Path | None = None) -> int:
+    """Lab up, preview, up, access summary, times. Continues where an earlier run stopped; returns an exit code."""
+    stack = session(state, console, stack_file)
+    began = time.monotonic()
+    record = launch.up(state, scenario, console)
+    lab_s = time.monotonic() - began
+    console.rule("preview: the plan gate")
+    stack.prepare()
+    phases = [("lab ready", lab_s)]
+    for title, operation, flags in (
+        ("preview", "preview", ["--non-interactive"]),
+        ("install", "up", ["--non-interactive", "--yes", "--skip-preview"]),
+    ):
+        started = time.monotonic()
+        code = stack.engine.run(operation, flags)
+        phases.append((title, time.monotonic() - started))
+        if code:
+            console.print(f"{operation} failed; the lab goes on running: `make lab` continues, `make lab-down` ends it")
+            return code
+    console.print(_summary(stack))
+    console.print(_times(phases, record.control_plane_s, time.monotonic() - began))
+    console.print("the lab goes on running: `make lab-status` shows it, `make lab-down` ends it")
+    return 0
+
+
+def run_pulumi(state: StateDir, console: Console, operation: str, flags: list[str]) -> int:
+    """Any engine operation on the lab's stack."""
+    if state.read() is None:
+        raise LabFailed(f"no lab is running in {state.root}\n  next  `make lab-up`")
+    stack = session(state, console)
+    if operation == "destroy":
+        flags = ["--ignore-protect", *flags]  # the machines' secrets end with the lab; nowhere else
+    return stack.engine.run(operation, ["--non-interactive", *flags])
+
+
+def _summary(stack: Session) -> Table:
+    table = Table(title="access", title_justify="left", show_header=False)
+    outputs = stack.outputs()
+    for name, value in outputs.get("access", {}).items():
+        table.add_row(name, str(value))
+    table.add_row("releases ready", json.dumps(outputs.get("releases")))
+    for url, answer in (outputs.get("reached") or {}).items():
+        table.add_row(url, str(answer))
+    return table
+
+
+def _times(phases: list[tuple[str, float]], control_plane_s: float | None, total_s: float) -> Table:
+    table = Table(title="times", title_justify="left", show_header=False)
+    table.add_row("control plane ready", f"{control_plane_s} s")
+    for title, seconds in phases:
+        table.add_row(title, f"{seconds:.1f} s")
+    table.add_row("in all, tools not counted", f"{total_s:.1f} s")
+    return table

@@ -78,7 +78,7 @@ _NO_DELETE_GUARDRAIL = _version("1.5.0")
 _OIDC_AT_INSTALL = _version("1.6.0")
 
 # Keys of the platform component's values that not every release knows: (since, up to but without). A key that covers others
-# stands for all below it. What is not listed exists in all of 1.3 to 1.6.
+# stands for all below it. The rest is in `PLATFORM_ALWAYS`.
 PLATFORM_KEYS: Mapping[str, tuple[Version, Version | None]] = {
     "publishing.exposure": (_version("1.4.0"), _version("1.5.0")),
     "publishing.proxyProtocol": (_version("1.4.0"), None),
@@ -96,19 +96,46 @@ PLATFORM_KEYS: Mapping[str, tuple[Version, Version | None]] = {
     "publishing.loadBalancerClass": (_version("1.6.0"), None),
 }
 
-# Top-level keys of the platform component's values that every release knows.
-PLATFORM_ROOTS = frozenset(
+# Keys of the platform component's values that every release knows. `branding` and `registries` are free maps.
+PLATFORM_ALWAYS = frozenset(
     {
-        "authentication",
+        "authentication.oidc.enabled",
+        "authentication.oidc.insecureSkipVerify",
+        "authentication.oidc.keycloakExtraRedirectUri",
+        "authentication.oidc.keycloakInternalUrl",
         "branding",
-        "bundles",
-        "migrations",
-        "networking",
-        "publishing",
+        "bundles.disabledPackages",
+        "bundles.enabledPackages",
+        "bundles.iaas.enabled",
+        "bundles.naas.enabled",
+        "bundles.paas.enabled",
+        "bundles.system.enabled",
+        "bundles.system.variant",
+        "migrations.enabled",
+        "migrations.image",
+        "migrations.targetVersion",
+        "networking.clusterDomain",
+        "networking.joinCIDR",
+        "networking.kubeovn.MASTER_NODES",
+        "networking.podCIDR",
+        "networking.podGateway",
+        "networking.serviceCIDR",
+        "publishing.apiServerEndpoint",
+        "publishing.certificates.issuerName",
+        "publishing.certificates.solver",
+        "publishing.exposedServices",
+        "publishing.externalIPs",
+        "publishing.host",
+        "publishing.ingressName",
         "registries",
-        "resources",
-        "scheduling",
-        "sourceRef",
+        "resources.cpuAllocationRatio",
+        "resources.ephemeralStorageAllocationRatio",
+        "resources.memoryAllocationRatio",
+        "scheduling.globalAppTopologySpreadConstraints",
+        "sourceRef.kind",
+        "sourceRef.name",
+        "sourceRef.namespace",
+        "sourceRef.path",
     }
 )
 
@@ -219,7 +246,9 @@ class Release:
             if bounds is not None:
                 since, until = bounds
                 return self.version >= since and (until is None or self.version < until)
-        return parts[0] in PLATFORM_ROOTS
+        return any(
+            known == key or known.startswith(f"{key}.") or key.startswith(f"{known}.") for known in PLATFORM_ALWAYS
+        )
 
     def installer_has(self, key: str) -> bool:
         """Whether the installer chart knows a key of its values that came after 1.3."""

@@ -154,9 +154,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="cozystack-iac", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("operation", choices=sorted(GATED | LOCKING))
     parser.add_argument("--stack", required=True)
+    parser.add_argument("--project", type=Path, default=ROOT, help="folder with Pulumi.yaml (default: this checkout)")
     options, extra = parser.parse_known_args(argv)
     try:
-        return Engine(options.stack, env=os.environ).run(options.operation, extra)
+        return Engine(options.stack, env=os.environ, project=options.project).run(options.operation, extra)
     except RunnerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

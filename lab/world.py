@@ -171,6 +171,18 @@ class MachineState:
                 loaded += [name, *(m for m in MODULE_NEEDS.get(name, ()) if m in self.spec.modules)]
         return list(dict.fromkeys(loaded))
 
+    def lose_from_pool(self, disk: Disk) -> None:
+        """The disk leaves its pool: one with redundancy is degraded, any other is gone with it."""
+        pool = self.zpools.pop(disk.pool or "", None)
+        if pool is None:
+            return
+        rest = tuple(dev for dev in pool.devices if dev != disk.dev)
+        if rest and pool.layout not in ("", "single", "stripe"):
+            self.zpools[pool.name] = replace(pool, health="DEGRADED")
+        else:
+            for dev in rest:
+                self.disks[dev].pool = None
+
     def touch(self) -> None:
         self.generation += 1
         self.changed.notify()
@@ -324,6 +336,8 @@ class World:
         )
         if disk is None:
             raise KeyError(f"{machine.name} has no disk {change.dev or change.serial}")
+        if change.gone or change.for_serial is not None:
+            machine.lose_from_pool(disk)
         if change.gone:
             del machine.disks[disk.dev]
             self.log.record(machine.subject, "disk gone", dev=disk.dev, serial=disk.spec.serial)

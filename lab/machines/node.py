@@ -307,8 +307,7 @@ class Node:
         for disk in self.state.disks.values():
             disk.system = disk.dev == dev
         system = self.state.disks[dev]
-        if system.pool is not None:
-            self.state.zpools.pop(system.pool, None)
+        self.state.lose_from_pool(system)
         system.residue = system.pool = None
         self.state.installed = True
         self.run_image(image)
@@ -392,8 +391,7 @@ class Node:
 
     def wipe_disk(self, dev: str) -> None:
         disk = self.state.disks[dev]
-        if disk.pool is not None:
-            self.state.zpools.pop(disk.pool, None)
+        self.state.lose_from_pool(disk)
         disk.residue = disk.pool = None
         self.say("disk wiped", dev=dev, serial=disk.spec.serial)
         self.state.touch()

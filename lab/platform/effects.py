@@ -14,7 +14,7 @@ from lab.platform import crds, objects
 from lab.platform.catalogue import PLATFORM_RELEASE, ROOT_TENANT_RELEASE, ChartRelease
 from lab.platform.context import Platform
 from lab.platform.objects import kind_ref
-from lab.platform.operator import Operator, install_crds
+from lab.platform.operator import Operator, ensure_namespace, install_crds
 from lab.platform.timing import TENANT_CHILDREN_S
 
 CNI_ANNOTATION = "lab.cozystack-iac/cni"  # lab/kwok/nodes.yaml turns a node Ready when it says so
@@ -88,6 +88,8 @@ class ReleaseEffects:
         if ref == "cozy-system/cozystack-basics":
             await self._root_namespace()
         for child in children:
+            if child.namespace not in ("tenant-root", *self._platform.namespaces):
+                await ensure_namespace(self._platform, child.namespace)
             await self._hub.create(objects.chart_release(child))
 
     async def applying(self, ref: str) -> None:

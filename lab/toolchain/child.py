@@ -126,4 +126,7 @@ def _of_the_user(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    try:
+        sys.exit(main(sys.argv[1]))
+    except KeyboardInterrupt:  # the host stops this process on purpose; where it was is nobody's business
+        sys.exit(128 + signal.SIGINT)

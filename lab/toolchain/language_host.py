@@ -61,6 +61,15 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         """None: each resource names its package and version itself, and acquisition ahead of time is off in the lab."""
         return language_pb2.GetRequiredPackagesResponse()
 
+    def InstallDependencies(
+        self, request: language_pb2.InstallDependenciesRequest, context: grpc.ServicerContext
+    ) -> Iterator[language_pb2.InstallDependenciesResponse]:
+        """Install nothing: the project's environment is made by its own means. It only has to be there."""
+        with _told_as(context):
+            python = _python(request.info)
+            text = f"nothing installed: {python} is used as it is\n"
+            yield language_pb2.InstallDependenciesResponse(stdout=text.encode())
+
     def About(self, request: language_pb2.AboutRequest, context: grpc.ServicerContext) -> language_pb2.AboutResponse:
         with _told_as(context):
             python = _python(request.info)

@@ -22,20 +22,27 @@ from lab.controlplane import BINARIES, ControlPlane
 from lab.machines.config import decode
 from lab.scenario import Delays, Effect, Scenario
 from lab.state import StateDir
-from lab.supervisor import LabFailed
+from lab.supervisor import LabFailed, address_problems
 from lab.world import EtcdPhase, MachineState, Member, Stage, World
 
 pytestmark = pytest.mark.engine
 together = pytest.mark.asyncio(loop_scope="module")  # the tests of one control plane share its event loop
 
-PREFIX = "127.90"
+
+def free_prefix() -> str:
+    """A loopback /16 in which no other lab of this machine listens; several may run at once."""
+    candidates = (f"127.{second}" for second in range(100, 250))
+    return next(each for each in candidates if not address_problems(Scenario.fleet(3, each, vip=f"{each}.0.10")))
+
+
+PREFIX = free_prefix()
 PODS = Ref("v1", "pods", "default")
 NODES = Ref("v1", "nodes")
 TOLERATES_ALL = [{"operator": "Exists"}]
 CONFIG = """
 version: v1alpha1
 machine: {type: controlplane, kubelet: {image: "ghcr.io/siderolabs/kubelet:v1.36.3"}, network: {hostname: HOST}}
-cluster: {controlPlane: {endpoint: "https://127.90.0.10:6443"}, allowSchedulingOnControlPlanes: true}
+cluster: {controlPlane: {endpoint: "https://PREFIX.0.10:6443"}, allowSchedulingOnControlPlanes: true}
 """
 
 
@@ -88,7 +95,7 @@ async def world(control_plane: ControlPlane, kube: Kube) -> AsyncIterator[World]
 
 
 def _come_up(machine: MachineState, number: int) -> None:
-    machine.config = decode(CONFIG.replace("HOST", f"n{number + 1}"), machine.minor)
+    machine.config = decode(CONFIG.replace("PREFIX", PREFIX).replace("HOST", f"n{number + 1}"), machine.minor)
     machine.stage, machine.door, machine.services_up = Stage.RUNNING, "secure", True
     machine.etcd = EtcdPhase.RUNNING
 
@@ -332,7 +339,7 @@ async def test_nothing_but_the_control_plane_listens_off_loopback(control_plane:
     pids = {member.process.pid for member in control_plane._children.members}
     found = [each for each in psutil.net_connections("tcp") if each.pid in pids and each.status == psutil.CONN_LISTEN]
     assert found
-    assert {str(each.laddr[0]) for each in found} == {"127.0.0.1"}
+    assert {getattr(each.laddr, "ip", None) for each in found} == {"127.0.0.1"}
 
 
 # The whole lab, as a user starts it ------------------------------------------------------------------------------
@@ -340,7 +347,7 @@ async def test_nothing_but_the_control_plane_listens_off_loopback(control_plane:
 
 @pytest.fixture
 def scenario() -> Scenario:
-    return Scenario.fleet(3, "127.91")
+    return Scenario.fleet(3, free_prefix())
 
 
 @pytest.fixture
@@ -357,7 +364,7 @@ def test_up_status_down(state: StateDir, scenario: Scenario) -> None:
         assert first.control_plane_s < 15
         assert launch.up(state, scenario, console).supervisor == first.supervisor
         with pytest.raises(LabFailed, match="another scenario"):
-            launch.up(state, Scenario.fleet(2, "127.91"), console)
+            launch.up(state, scenario.model_copy(update={"scale": 61.0}), console)
     finally:
         done = launch.down(state)
     assert (done.forced, done.taken) == ([], [])

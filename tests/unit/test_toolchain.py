@@ -691,6 +691,15 @@ def test_stopping_a_child_stops_what_it_started_even_when_it_resists(
     assert ends_within(grandchild, 5.0)
 
 
+def test_an_interrupted_child_says_nothing(tmp_path: Path) -> None:
+    started = child(tmp_path, "import time; print('up', flush=True); time.sleep(60)")
+    assert started.process.stdout is not None and started.process.stderr is not None
+    started.process.stdout.readline()
+    started.stop()
+    assert started.wait() == 128 + signal.SIGINT
+    assert started.process.stderr.read() == b""
+
+
 def test_a_child_ends_by_itself_when_its_host_is_gone(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("import time; time.sleep(60)")
     spec = {"kind": "path", "path": str(tmp_path / "program.py"), "args": [], "parent": 1}
@@ -729,7 +738,8 @@ def test_a_policy_pack_starts_once_with_the_stack_in_its_environment_and_is_spok
         return int(port)
 
     gate = PolicyGate(start)
-    stub = analyzer_pb2_grpc.AnalyzerStub(grpc.insecure_channel(f"127.0.0.1:{gate.port}"))
+    channel = grpc.insecure_channel(f"127.0.0.1:{gate.port}")
+    stub = analyzer_pb2_grpc.AnalyzerStub(channel)
     stub.Handshake(analyzer_pb2.AnalyzerHandshakeRequest(engine_address="127.0.0.1:1"))
     assert starts == []
     stub.ConfigureStack(
@@ -738,6 +748,7 @@ def test_a_policy_pack_starts_once_with_the_stack_in_its_environment_and_is_spok
     assert stub.GetPluginInfo(empty_pb2.Empty()).version == "1.2.3"
     with pytest.raises(grpc.RpcError) as raised:
         stub.Analyze(analyzer_pb2.AnalyzeRequest())
+    channel.close()
     gate.close()
     pack.stop(0)
 
@@ -753,8 +764,10 @@ def test_a_policy_pack_that_does_not_start_is_an_error_in_its_own_words() -> Non
         raise RuntimeError("the policy pack did not start; it said:\nNo module named 'pulumi_policy'")
 
     gate = PolicyGate(start)
-    stub = analyzer_pb2_grpc.AnalyzerStub(grpc.insecure_channel(f"127.0.0.1:{gate.port}"))
+    channel = grpc.insecure_channel(f"127.0.0.1:{gate.port}")
+    stub = analyzer_pb2_grpc.AnalyzerStub(channel)
     with pytest.raises(grpc.RpcError) as raised:
         stub.GetPluginInfo(empty_pb2.Empty())
+    channel.close()
     gate.close()
     assert "No module named 'pulumi_policy'" in raised.value.details()

@@ -1,0 +1,119 @@
+"""The lab as the engine tests see it: their own addresses, their own state directory, the real program and engine."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from ruamel.yaml import YAML
+
+from lab import control, launch, scenario, toolchain
+from lab.session import CHECKOUT, Session
+from lab.state import StateDir
+
+SCENARIOS = CHECKOUT / "lab" / "scenarios"
+
+
+@dataclass
+class LabSite:
+    """One running lab and the stack on it."""
+
+    state: StateDir
+    session: Session
+    decoy: Decoy
+    config: dict[str, Any] = field(default_factory=dict)
+
+    def events(self, line: str = "") -> list[dict[str, Any]]:
+        """Recorded events whose "subject what" contains `line`, in order."""
+        events: list[dict[str, Any]] = control.ask(self.state.socket, "events", since=0)
+        return [e for e in events if line in f"{e['subject']} {e['what']}"]
+
+    def ambient(self) -> dict[str, str]:
+        """The environment of a person whose terminal points at another cluster."""
+        return {"KUBECONFIG": str(self.decoy.kubeconfig), "HOME": str(self.decoy.home)}
+
+
+@contextmanager
+def site(root: Path, prefix: str, name: str = "three-nodes") -> Iterator[LabSite]:
+    """A lab on 127.x of its own, brought down whatever happens."""
+    console = Console(stderr=True)
+    state = StateDir(root)
+    tools = toolchain.ensure(root, console=console)
+    chosen = scenario.load(SCENARIOS / f"{name}.yaml").relocated(prefix)
+    stack_file = root / "stack.yaml"
+    config = stack_config(prefix, {m.name for m in chosen.machines})
+    with stack_file.open("w") as file:
+        YAML(typ="safe", pure=True).dump({"config": config}, file)
+    session = Session(root, tools, stack_file)
+    try:
+        launch.up(state, chosen, console)
+        session.prepare()
+        with decoy(root / "decoy") as other:
+            yield LabSite(state, session, other, config)
+    finally:
+        launch.down(state)
+
+
+def stack_config(prefix: str, machines: set[str]) -> dict[str, Any]:
+    """Pulumi.lab.yaml, moved to `prefix` and reduced to `machines`."""
+    text = (CHECKOUT / "Pulumi.lab.yaml").read_text()
+    config: dict[str, Any] = YAML(typ="safe", pure=True).load(re.sub(r"127\.10\.", f"{prefix}.", text))["config"]
+    config["cozystack:nodes"] = [node for node in config["cozystack:nodes"] if node["name"] in machines]
+    approved = config.get("cozystack:storage", {}).get("approvedDisks")
+    if approved:
+        config["cozystack:storage"]["approvedDisks"] = {n: d for n, d in approved.items() if n in machines}
+    chart = config.get("cozystack:platform", {}).get("chart", "")
+    if chart and "://" not in chart:
+        config["cozystack:platform"]["chart"] = str(CHECKOUT / chart)
+    return config
+
+
+@dataclass
+class Decoy:
+    """Somebody else's cluster: a server that only counts who knocks, and the kubeconfigs that lead there."""
+
+    kubeconfig: Path
+    home: Path
+    contacts: list[str]
+
+
+@contextmanager
+def decoy(root: Path) -> Iterator[Decoy]:
+    contacts: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def count() -> None:
+            while True:
+                try:
+                    connection, peer = server.accept()
+                except OSError:
+                    return
+                contacts.append(str(peer))
+                connection.close()
+
+        threading.Thread(target=count, daemon=True).start()
+        home = root / "home"
+        (home / ".kube").mkdir(parents=True)
+        text = json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "decoy",
+                "contexts": [{"name": "decoy", "context": {"cluster": "decoy", "user": "decoy"}}],
+                "clusters": [{"name": "decoy", "cluster": {"server": f"https://127.0.0.1:{port}"}}],
+                "users": [{"name": "decoy", "user": {"token": "decoy"}}],
+            }
+        )
+        (home / ".kube" / "config").write_text(text)
+        (root / "kubeconfig").write_text(text)
+        yield Decoy(root / "kubeconfig", home, contacts)
+        server.close()

@@ -131,6 +131,8 @@ def _down(args: argparse.Namespace, state: StateDir, console: Console) -> int:
     if not done.was_there:
         console.print(f"no lab is running in {state.root}")
         return OK
+    if not done.orderly:
+        console.print(f"the supervisor did not stop in order; see {state.supervisor_log}", style="yellow")
     for name in done.forced:
         console.print(f"had to be ended: {name}", style="yellow")
     for port in done.taken:

@@ -29,9 +29,13 @@ _CHECKOUT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Down:
-    """What `down` found. `forced` are processes it had to end itself; `taken` ports that are still open, by strangers."""
+    """What `down` found. `forced` are processes it had to end itself; `taken` ports that are still open, by strangers.
+
+    `orderly`: the supervisor stopped everything and said so; otherwise it had died before, or dies while stopping.
+    """
 
     was_there: bool
+    orderly: bool = True
     seconds: float = 0.0
     forced: list[str] = field(default_factory=list)
     taken: list[int] = field(default_factory=list)
@@ -140,10 +144,11 @@ def down(state: StateDir) -> Down:
     began = time.monotonic()
     if record.supervisor.identity.signal(signal.SIGTERM):
         record.supervisor.identity.gone_within(STOPS_WITHIN_S)
-    # The supervisor may have started more children before it saw the signal.
-    forced = _clean(state, state.read() or record)
+    # A supervisor that stopped in order has removed its record. One that did not may have started more children since.
+    remains = state.read()
+    forced = _clean(state, remains or record)
     taken = _still_open([each.port for each in record.children if each.port is not None])
-    return Down(True, round(time.monotonic() - began, 1), forced, taken)
+    return Down(True, remains is None, round(time.monotonic() - began, 1), forced, taken)
 
 
 def _clean(state: StateDir, record: Record) -> list[str]:

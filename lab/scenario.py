@@ -357,7 +357,9 @@ def load(path: Path) -> Scenario:
     try:
         return Scenario.model_validate(raw)
     except ValidationError as error:
-        lines = [f"  {'.'.join(map(str, e['loc'])) or '(whole file)'}: {e['msg']}" for e in error.errors()]
+        places = [e["loc"] for e in error.errors()]
+        own = [e for e in error.errors() if not any(p != e["loc"] and p[: len(e["loc"])] == e["loc"] for p in places)]
+        lines = [f"  {'.'.join(map(str, e['loc'])) or '(whole file)'}: {e['msg']}" for e in own]
         raise ScenarioError("\n".join([f"{path} is not a scenario:", *lines])) from None
 
 

@@ -130,63 +130,6 @@ _IDENTITY = (
     ("cluster", "network", "serviceSubnets"),
     ("cluster", "network", "dnsDomain"),
 )
-# First Talos minor that knows a document (facts of the machine-configuration schema).
-_SINCE: Mapping[str, int] = {
-    **dict.fromkeys(("RawVolumeConfig", "SwapVolumeConfig", "ZswapConfig", "ExistingVolumeConfig"), 11),
-    **dict.fromkeys(
-        [
-            "HostnameConfig",
-            "LinkConfig",
-            "VLANConfig",
-            "BondConfig",
-            "BridgeConfig",
-            "DummyLinkConfig",
-            "WireguardConfig",
-            "Layer2VIPConfig",
-            "HCloudVIPConfig",
-            "DHCPv4Config",
-            "DHCPv6Config",
-            "ResolverConfig",
-            "StaticHostConfig",
-            "TimeSyncConfig",
-            "LinkAliasConfig",
-            "OOMConfig",
-            "RegistryMirrorConfig",
-            "RegistryAuthConfig",
-            "RegistryTLSConfig",
-        ],
-        12,
-    ),
-    **dict.fromkeys(
-        [
-            "VRFConfig",
-            "RoutingRuleConfig",
-            "BlackholeRouteConfig",
-            "TCPProbeConfig",
-            "KubeSpanConfig",
-            "EnvironmentConfig",
-            "ImageVerificationConfig",
-            "ExternalVolumeConfig",
-        ],
-        13,
-    ),
-    **dict.fromkeys(
-        [
-            "SysctlConfig",
-            "KernelModuleConfig",
-            "EtcFileConfig",
-            "CRICustomizationConfig",
-            "UdevRulesConfig",
-            "UnattendedInstallConfig",
-            "RAIDArrayConfig",
-            "BGPInstanceConfig",
-            "VethConfig",
-            "HTTPProbeConfig",
-            "DiscoveryServiceConfig",
-        ],
-        14,
-    ),
-}
 
 
 def judge(survey: Survey) -> Iterator[Finding]:
@@ -207,12 +150,12 @@ def judge(survey: Survey) -> Iterator[Finding]:
 
 def _images(site: Site) -> Iterator[Finding]:
     image = site.talos.image
-    named: list[tuple[tuple[Step, ...], str | None, str]] = [
-        (("talos", "image", "reference"), image.reference, "image"),
-        (("storage", "jobImage"), site.storage.job_image, "image"),
+    named: list[tuple[tuple[Step, ...], str | None]] = [
+        (("talos", "image", "reference"), image.reference),
+        (("storage", "jobImage"), site.storage.job_image),
     ]
-    named += [(("nodes", position, "image"), node.image, "image") for position, node in enumerate(site.nodes)]
-    for steps, text, _ in named:
+    named += [(("nodes", position, "image"), node.image) for position, node in enumerate(site.nodes)]
+    for steps, text in named:
         if text is not None and (len(text) > 300 or not _IMAGE.match(text)):
             fix = f"write e.g. {releases.TALOS_IMAGE}:{site.talos_version or 'v1.13.6'}"
             yield TAL_001.at(site.where(*steps), problem=f"`{short(text)}` is not an image reference", fix=fix)
@@ -323,15 +266,15 @@ def _patched_identity(path: str, patch: Mapping[str, Any]) -> Iterator[Finding]:
     for keys in _IDENTITY:
         if inside(patch, *keys) is not None:
             yield TAL_010.at(path, problem=f"the patch sets {'.'.join(keys)}", fix="remove it from the patch")
-    foundations = (
+    foundations: tuple[tuple[tuple[str, ...], object], ...] = (
         (("cluster", "network", "cni", "name"), "none"),
         (("cluster", "proxy", "disabled"), True),
         (("machine", "features", "kubePrism", "enabled"), True),
     )
-    for keys, needed in foundations:
-        value = inside(patch, *keys)
+    for place, needed in foundations:
+        value = inside(patch, *place)
         if value is not None and value != needed:
-            problem = f"the patch changes {'.'.join(keys)}, which has to be {str(needed).lower()}"
+            problem = f"the patch changes {'.'.join(place)}, which has to be {str(needed).lower()}"
             yield TAL_010.at(path, problem=problem, fix="remove it from the patch")
 
 
@@ -346,8 +289,8 @@ def _patched_form(site: Site, path: str, patch: Mapping[str, Any]) -> Iterator[F
         yield TAL_011.at(path, problem=problem, fix="move the fields to the top level")
     if contract is None or contract.major != 1:
         return
-    if _SINCE.get(kind, 0) > contract.minor:
-        problem = f"{kind} exists from Talos 1.{_SINCE[kind]} on, the contract is {contract}"
+    if patches.KIND_SINCE.get(kind, 0) > contract.minor:
+        problem = f"{kind} exists from Talos 1.{patches.KIND_SINCE[kind]} on, the contract is {contract}"
         yield TAL_011.at(path, problem=problem, fix="use the classic keys")
     if contract.minor >= 12 and inside(patch, "machine", "network", "interfaces") is not None:
         problem = "the patch describes interfaces in the classic form beside our documents"

@@ -16,6 +16,52 @@ _LINK_KINDS = frozenset(
     }
 )
 
+# First Talos minor that knows a document. Older machines refuse it; kinds that are not listed are older, or not known to us.
+KIND_SINCE: Mapping[str, int] = {
+    "RawVolumeConfig": 11,
+    "SwapVolumeConfig": 11,
+    "ZswapConfig": 11,
+    "ExistingVolumeConfig": 11,
+    "HostnameConfig": 12,
+    "LinkConfig": 12,
+    "VLANConfig": 12,
+    "BondConfig": 12,
+    "BridgeConfig": 12,
+    "DummyLinkConfig": 12,
+    "WireguardConfig": 12,
+    "Layer2VIPConfig": 12,
+    "HCloudVIPConfig": 12,
+    "DHCPv4Config": 12,
+    "DHCPv6Config": 12,
+    "ResolverConfig": 12,
+    "StaticHostConfig": 12,
+    "TimeSyncConfig": 12,
+    "LinkAliasConfig": 12,
+    "OOMConfig": 12,
+    "RegistryMirrorConfig": 12,
+    "RegistryAuthConfig": 12,
+    "RegistryTLSConfig": 12,
+    "VRFConfig": 13,
+    "RoutingRuleConfig": 13,
+    "BlackholeRouteConfig": 13,
+    "TCPProbeConfig": 13,
+    "KubeSpanConfig": 13,
+    "EnvironmentConfig": 13,
+    "ImageVerificationConfig": 13,
+    "ExternalVolumeConfig": 13,
+    "SysctlConfig": 14,
+    "KernelModuleConfig": 14,
+    "EtcFileConfig": 14,
+    "CRICustomizationConfig": 14,
+    "UdevRulesConfig": 14,
+    "UnattendedInstallConfig": 14,
+    "RAIDArrayConfig": 14,
+    "BGPInstanceConfig": 14,
+    "VethConfig": 14,
+    "HTTPProbeConfig": 14,
+    "DiscoveryServiceConfig": 14,
+}
+
 
 def inside(document: object, *keys: str) -> Any:
     """The value below `keys`, or None when the way there is not made of mappings."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 
 from cozystack_iac.rules.spelling import Address, Net, Spelled, address_in, network_in, span_in
@@ -68,6 +69,7 @@ class Survey:
     """A site with its addresses read. Nothing here judges."""
 
     site: Site
+    today: date
 
     @cached_property
     def node_points(self) -> tuple[Point, ...]:

@@ -71,7 +71,7 @@ VER_009 = Rule(
     "VER-009",
     ERROR,
     title="the dashboard can start",
-    why="on 1.4 without OIDC its token proxy is restarted before it can listen (cozystack#2869), and what depends on it hangs too",
+    why="on 1.4 without OIDC its token proxy is restarted before it listens (cozystack#2869), and what depends on it hangs too",
     remedy="switch OIDC on, do not expose the dashboard, or use 1.5.0 or later",
     overridable=True,
 )
@@ -200,11 +200,11 @@ def _broken(site: Site, release: Release) -> Iterator[Finding]:
         fix = KNOWN_BROKEN["dashboard-without-oidc"].remedy
         yield VER_009.at(where, problem=problem, fix=fix, command=config_set("cozystack:access.oidc", "true"))
     internal = site.access.keycloak_internal_url
-    if oidc and internal is not None and KNOWN_BROKEN["oidc-at-install"].covers(version):
-        if ".svc" not in internal:
-            path = site.where("access", "keycloakInternalUrl")
-            problem = f"Keycloak's internal URL is `{short(internal)}`, which is not inside the cluster"
-            yield VER_010.at(path, problem=problem, fix=f"leave it out, or write {releases.KEYCLOAK_INTERNAL_URL}")
+    outside = internal is not None and ".svc" not in internal
+    if oidc and outside and KNOWN_BROKEN["oidc-at-install"].covers(version):
+        path = site.where("access", "keycloakInternalUrl")
+        problem = f"Keycloak's internal URL is `{short(internal)}`, which is not inside the cluster"
+        yield VER_010.at(path, problem=problem, fix=f"leave it out, or write {releases.KEYCLOAK_INTERNAL_URL}")
     if oidc and KNOWN_BROKEN["oidc-off-again"].covers(version):
         yield VER_011.at(where, problem=f"OIDC is on, on {version}", fix="keep it on, or use 1.6.1 or later")
 

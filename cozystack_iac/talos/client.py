@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from google.protobuf.empty_pb2 import Empty
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
+from ruamel.yaml.error import YAMLError
 
 from cozystack_iac.talos import machine as facts
 from cozystack_iac.talos.api import common_pb2, lifecycle_pb2, machine_pb2, state_pb2, storage_pb2
@@ -77,6 +78,10 @@ class Machine:
         """Hang up. A later call dials again."""
         self._connection.close()
 
+    async def hangs_up(self, within_s: float) -> bool:
+        """Wait for the machine to end this connection, as every reboot does; False when it did not in time."""
+        return await self._connection.lost_within(within_s)
+
     async def peer(self) -> Peer:
         """Dial, and return the machine's certificate."""
         return await self._within(None, self._connection.connect)
@@ -98,6 +103,10 @@ class Machine:
     async def machine_type(self) -> str:
         """`controlplane`, `worker`, or `unknown` before there is a configuration."""
         return await self.get(facts.MACHINE_TYPE, "machine-type")
+
+    async def configuration(self) -> str:
+        """The complete configuration in effect, secrets included. Needs an admin's certificate."""
+        return await self.get(facts.MACHINE_CONFIG, "v1alpha1")
 
     async def hostname(self) -> str:
         return await self.get(facts.HOSTNAME, "hostname")
@@ -154,10 +163,11 @@ class Machine:
 
     def _parse(self, kind: Kind[T], resource: state_pb2.Resource) -> T:
         try:
-            return kind.parse(resource.metadata.id, load_spec(resource.spec.yaml_spec))
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
-            text = f"{kind.type}/{resource.metadata.id} has a shape we do not know ({type(error).__name__})"
-            raise Failed(self.address, _UNKNOWN, text) from None
+            text = resource.spec.yaml_spec
+            return kind.parse(resource.metadata.id, text if kind.raw else load_spec(text))
+        except (ValueError, TypeError, AttributeError, KeyError, YAMLError) as error:
+            what = f"{kind.type}/{resource.metadata.id} has a shape we do not know ({type(error).__name__})"
+            raise Failed(self.address, _UNKNOWN, what) from None
 
     # etcd -----------------------------------------------------------------------------------------------------------
 

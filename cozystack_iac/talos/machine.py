@@ -9,6 +9,8 @@ from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
+from ruamel.yaml import YAML
+
 T = TypeVar("T")
 Interface = IPv4Interface | IPv6Interface
 IPAddress = IPv4Address | IPv6Address
@@ -232,11 +234,12 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """A resource type: where it lives and how its spec becomes a fact. All of them are readable in maintenance mode."""
+    """A resource type: where it lives and how its spec becomes a fact. `raw`: `parse` gets the YAML text itself."""
 
     namespace: str
     type: str
     parse: Callable[[str, Any], T]
+    raw: bool = False
 
 
 def _text(spec: Mapping[str, Any], key: str) -> str:
@@ -327,6 +330,14 @@ def _extension(id_: str, spec: Any) -> Extension:
     return Extension(_text(metadata, "name") or id_, _text(metadata, "version"))
 
 
+def _configuration(_id: str, text: str) -> str:
+    # The spec is a YAML string that holds the configuration; the configuration itself is a stream of mappings.
+    stream = list(YAML(typ="safe", pure=True).load_all(text))
+    return stream[0] if len(stream) == 1 and isinstance(stream[0], str) else text
+
+
+# All readable in maintenance mode, except the configuration: that one takes an admin's certificate.
+MACHINE_CONFIG = Kind("config", "MachineConfigs.config.talos.dev", _configuration, raw=True)
 STATUS = Kind("runtime", "MachineStatuses.runtime.talos.dev", _status)
 VERSION = Kind("runtime", "Versions.runtime.talos.dev", lambda _, spec: _text(spec, "version"))
 MACHINE_TYPE = Kind("config", "MachineTypes.config.talos.dev", lambda _, spec: str(spec))

@@ -168,6 +168,7 @@ class _Protocol(H2Protocol):
         super().__init__(handler, config, h2_config)
         self.first_word: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.lost: BaseException | None = None
+        self.gone = asyncio.Event()
 
     def data_received(self, data: bytes) -> None:
         if not self.first_word.done():
@@ -176,6 +177,7 @@ class _Protocol(H2Protocol):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self.lost = exc
+        self.gone.set()
         if not self.first_word.done():
             self.first_word.set_exception(exc or ConnectionResetError("closed without a word"))
             self.first_word.exception()  # looked at, so that an abandoned wait leaves no message in the log
@@ -200,6 +202,17 @@ class Connection(Channel):
         await self.__connect__()
         assert self.peer is not None
         return self.peer
+
+    async def lost_within(self, seconds: float) -> bool:
+        """Wait for the other side to end the present connection; True at once when there is none."""
+        if not isinstance(self._protocol, _Protocol):
+            return True
+        try:
+            async with asyncio.timeout(seconds):
+                await self._protocol.gone.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def why_lost(self) -> TalosError:
         """What a call that ended with its connection should report."""

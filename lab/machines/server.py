@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import h2.config
 from grpclib.config import Configuration
@@ -15,10 +14,13 @@ from grpclib.events import _DispatchServerEvents
 from grpclib.protocol import H2Protocol
 from grpclib.server import Handler as CallHandler
 
+from lab.machines.tls import TlsServer
+
 if TYPE_CHECKING:
     from grpclib.const import Handler
 
 BACKLOG = 256
+_CONFIG = Configuration().__for_server__()
 _H2 = h2.config.H2Configuration(
     client_side=False,
     header_encoding="ascii",
@@ -29,31 +31,15 @@ _H2 = h2.config.H2Configuration(
 )
 
 
-class Connections(Protocol):
-    """Who keeps count of open connections."""
-
-    def opened(self, transport: asyncio.Transport) -> None: ...
-
-    def lost(self, transport: asyncio.Transport) -> None: ...
-
-
 class _Grpc(H2Protocol):
     """HTTP/2, but only with a peer that negotiated it: without ALPN h2 a node closes without a byte."""
 
     _refused = False
 
-    def __init__(self, calls: CallHandler, config: Configuration, connections: Connections) -> None:
-        super().__init__(calls, config, _H2)
-        self._connections = connections
-        self._own: asyncio.Transport | None = None
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._own = cast(asyncio.Transport, transport)
-        self._connections.opened(self._own)
-        tls = transport.get_extra_info("ssl_object")
-        if tls is None or tls.selected_alpn_protocol() != "h2":
+        if transport.get_extra_info("ssl_object").selected_alpn_protocol() != "h2":
             self._refused = True
-            self._own.close()
+            transport.close()
             return
         super().connection_made(transport)
 
@@ -62,26 +48,27 @@ class _Grpc(H2Protocol):
             super().data_received(data)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        if self._own is not None:
-            self._connections.lost(self._own)
         if not self._refused:
             super().connection_lost(exc)
 
 
-class _Silent(asyncio.Protocol):
-    """Accepts and never says a word: a firewall that swallows, a hung host."""
+class _Counted(asyncio.Protocol):
+    """Is in its door's set while it is connected, so that a closing door can cut it."""
 
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
-        self._own: asyncio.Transport | None = None
+    connections: set[asyncio.Transport]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._own = cast(asyncio.Transport, transport)
-        self._connections.opened(self._own)
+        self._counted = cast(asyncio.Transport, transport)
+        self.connections.add(self._counted)
+        super().connection_made(transport)
 
-    def connection_lost(self, exc: BaseException | None) -> None:
-        if self._own is not None:
-            self._connections.lost(self._own)
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.connections.discard(self._counted)
+        super().connection_lost(exc)
+
+
+class _CountedTls(_Counted, TlsServer):
+    pass
 
 
 class Door:
@@ -90,29 +77,24 @@ class Door:
     def __init__(self, host: str, port: int) -> None:
         self.host, self.port = host, port
         self._server: asyncio.Server | None = None
-        self._transports: set[asyncio.Transport] = set()
-
-    def opened(self, transport: asyncio.Transport) -> None:
-        self._transports.add(transport)
-
-    def lost(self, transport: asyncio.Transport) -> None:
-        self._transports.discard(transport)
-
-    @property
-    def open(self) -> bool:
-        return self._server is not None
+        self._connections: set[asyncio.Transport] = set()
 
     async def serve(self, context: ssl.SSLContext, calls: Mapping[str, Handler]) -> None:
         """gRPC with these methods. A door that is open already closes first."""
-        codec, dispatch, config = ProtoCodec(), _DispatchServerEvents(), Configuration().__for_server__()
-        await self._listen(lambda: _Grpc(CallHandler(dict(calls), codec, None, dispatch), config, self), context)
+        codec, dispatch = ProtoCodec(), _DispatchServerEvents()
+
+        def grpc() -> asyncio.Protocol:
+            return _Grpc(CallHandler(cast("dict[str, Handler]", calls), codec, None, dispatch), _CONFIG, _H2)
+
+        await self._listen(lambda: _CountedTls(context, grpc))
 
     async def stay_silent(self) -> None:
-        await self._listen(lambda: _Silent(self), None)
+        """Accepts and never says a word: a firewall that swallows, a hung host."""
+        await self._listen(_Counted)
 
     async def speak_something_else(self, context: ssl.SSLContext) -> None:
-        """TLS with a certificate that is no Talos one, and then nothing."""
-        await self._listen(lambda: _Silent(self), context)
+        """TLS with whatever certificate the context has, and nothing behind it."""
+        await self._listen(lambda: _CountedTls(context, asyncio.Protocol))
 
     async def close(self) -> None:
         """Stop listening and cut every connection, as a reboot does."""
@@ -120,15 +102,17 @@ class Door:
         if server is None:
             return
         server.close()
-        for transport in tuple(self._transports):
-            transport.abort()
-        # a TLS handshake in flight holds its own transport, which asyncio closes by itself: no need to wait for it
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(server.wait_closed(), timeout=1)
+        for connection in tuple(self._connections):
+            connection.abort()
+        await server.wait_closed()
 
-    async def _listen(self, protocol: Callable[[], asyncio.BaseProtocol], context: ssl.SSLContext | None) -> None:
+    async def _listen(self, make: Callable[[], _Counted]) -> None:
         await self.close()
+
+        def counted() -> _Counted:
+            protocol = make()
+            protocol.connections = self._connections
+            return protocol
+
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            protocol, self.host, self.port, ssl=context, backlog=BACKLOG, reuse_address=True
-        )
+        self._server = await loop.create_server(counted, self.host, self.port, backlog=BACKLOG, reuse_address=True)

@@ -24,6 +24,7 @@ from lab.platform.dashboard import Dashboard
 from lab.platform.effects import ReleaseEffects
 from lab.platform.flux import HelmController
 from lab.platform.hub import Hub
+from lab.platform.installer import Labeler
 from lab.platform.kubelet import Kubelet
 from lab.platform.linstor import Linstor
 from lab.platform.operator import Operator
@@ -56,6 +57,7 @@ async def run(world: World, kubeconfig: str, state: Path) -> None:
         Tenants(platform, effects)
         Dashboard(platform, effects)
         toolbox.answer(world, linstor)
+        tasks.create_task(Labeler(platform).run(), name="labeler")
         tasks.create_task(operator.run(), name="operator")
         tasks.create_task(controller.run(), name="flux")
         tasks.create_task(Kubelet(platform, tools).run(), name="kubelet")

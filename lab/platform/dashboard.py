@@ -69,7 +69,8 @@ class Dashboard:
         return label if rest == self._platform.host and label in ("dashboard", "api", "keycloak", "grafana") else None
 
     async def _answer(self, request: Request) -> Response:
-        label = self._label(request.server_name or request.host) or self._label(request.host)
+        passed_through = self._label(request.server_name) == "api"  # decided by the TLS greeting, before any HTTP
+        label = "api" if passed_through else self._label(request.host)
         ready = self._platform.schedule.ready
         match label:
             case "api":

@@ -15,7 +15,7 @@ from lab.platform import helmstatus, objects
 from lab.platform.context import Platform
 from lab.platform.helmstatus import HelmStatus
 from lab.platform.objects import kind_ref
-from lab.platform.schedule import Failing, Schedule, Step, View
+from lab.platform.schedule import MAIN_POOL, Failing, Schedule, Step, View
 from lab.platform.timing import INTERVAL_S, TIMEOUT_S
 from lab.scenario import Effect
 
@@ -188,7 +188,7 @@ def view(obj: Object) -> View:
         failing=failing,
         timeout_s=seconds(install.get("timeout") or spec.get("timeout"), TIMEOUT_S),
         interval_s=seconds(spec.get("interval"), INTERVAL_S),
-        pool=str((meta.get("labels") or {}).get("sharding.fluxcd.io/key") or "main"),
+        pool=str((meta.get("labels") or {}).get("sharding.fluxcd.io/key") or MAIN_POOL),
         chart=objects.chart_of(obj),
     )
 

@@ -34,6 +34,7 @@ KINDS: Mapping[str, tuple[str, str, bool]] = {
     "Secret": ("v1", "secrets", True),
     "ConfigMap": ("v1", "configmaps", True),
     "ServiceAccount": ("v1", "serviceaccounts", True),
+    "Job": ("batch/v1", "jobs", True),
     "Deployment": ("apps/v1", "deployments", True),
     "StorageClass": ("storage.k8s.io/v1", "storageclasses", False),
     "Ingress": ("networking.k8s.io/v1", "ingresses", True),

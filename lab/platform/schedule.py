@@ -18,6 +18,7 @@ from lab.platform.timing import (
     DEPENDENCY_RECHECK_S,
     INTERVAL_S,
     RETRY_S,
+    SHARD_SLOTS,
     SLOTS,
     STATUS_POLL_S,
     TIMEOUT_S,
@@ -29,6 +30,7 @@ _DOING = {"install": "installing", "upgrade": "upgrading"}
 
 
 _NO_CHART = Chart("", "", "")
+MAIN_POOL = "main"
 
 
 class Phase(StrEnum):
@@ -68,7 +70,7 @@ class View:
     failing: Failing = Failing.RETRY
     timeout_s: float = TIMEOUT_S
     interval_s: float = INTERVAL_S
-    pool: str = "main"  # releases labelled for another shard have a controller, and slots, of their own
+    pool: str = MAIN_POOL  # releases labelled for another shard have a controller, and slots, of their own
     chart: Chart = _NO_CHART
 
 
@@ -247,7 +249,7 @@ class Schedule:
         waiting = [e for e in self._entries.values() if e.phase == Phase.QUEUED]
         for entry in sorted(waiting, key=lambda e: (e.queued, e.view.ref)):
             pool = entry.view.pool
-            if busy.get(pool, 0) >= SLOTS:
+            if busy.get(pool, 0) >= (SLOTS if pool == MAIN_POOL else SHARD_SLOTS):
                 continue
             busy[pool] = busy.get(pool, 0) + 1
             steps.append(self._begin(entry, now))

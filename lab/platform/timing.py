@@ -13,6 +13,8 @@ from lab.platform.catalogue import Catalogue
 from lab.scenario import ReleaseOverride
 
 SLOTS: Final = 5  # flux: --concurrent=5
+# A tenant's parent releases hold a slot while they wait for their children; the shards have several controllers between them.
+SHARD_SLOTS: Final = 20
 DEPENDENCY_RECHECK_S: Final = 30.0  # flux: --requeue-dependency=30s; dependencies are not watched
 STATUS_POLL_S: Final = 5.0  # helm-controller 1.5: kstatus poll interval
 RETRY_S: Final = 30.0  # operator default of RetryOnFailure

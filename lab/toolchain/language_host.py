@@ -34,7 +34,6 @@ from lab.toolchain.children import Child, Children, in_environment_of, inherited
 from lab.toolchain.policy_gate import PolicyGate
 
 _PARENT_POLL_S = 0.5
-_ENGINE_STARTS_S = 60.0
 Output = language_pb2.RunPluginResponse
 
 

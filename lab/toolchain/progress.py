@@ -82,7 +82,7 @@ class Progress:
     def _line(self) -> str:
         elapsed = time.monotonic() - self._piece_started
         expected = self._expected_s * self.pace
-        left = max(self.remaining_s * self.pace - elapsed, 0)
+        left = max(expected - elapsed, 0) + (self.remaining_s - self._expected_s) * self.pace
         return (
             f"[{self._index}/{self.pieces}] building {self._title}: {clock(elapsed)} of about {clock(expected)}"
             f", all done in about {clock(left)}"

@@ -367,7 +367,7 @@ def test_up_status_down(state: StateDir, scenario: Scenario) -> None:
             launch.up(state, scenario.model_copy(update={"scale": 61.0}), console)
     finally:
         done = launch.down(state)
-    assert (done.forced, done.taken) == ([], [])
+    assert (done.orderly, done.forced, done.taken) == (True, [], [])
     assert not any(each.identity.alive() for each in first.processes)
     assert state.read() is None
 

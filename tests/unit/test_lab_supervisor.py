@@ -175,6 +175,7 @@ def test_down_ends_what_a_crash_left(state: StateDir, sleeper: Identity) -> None
     done = launch.down(state)
 
     assert done.forced == [f"child0 (pid {sleeper.pid})"]
+    assert not done.orderly
     assert not sleeper.alive()
     assert not launch.down(state).was_there
 

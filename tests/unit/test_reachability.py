@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from pathlib import Path
+from typing import cast
 
 import dns.message
 import dns.rcode
@@ -279,7 +280,7 @@ class Resolver(asyncio.DatagramProtocol):
     """A DNS server that knows one name."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self._transport = cast("asyncio.DatagramTransport", transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         query = dns.message.from_wire(data)
@@ -288,7 +289,6 @@ class Resolver(asyncio.DatagramProtocol):
             reply.set_rcode(dns.rcode.NXDOMAIN)
         elif asked.rdtype == dns.rdatatype.A:
             reply.answer.append(dns.rrset.from_text(asked.name, 60, "IN", "A", "10.0.0.11"))
-        assert isinstance(self._transport, asyncio.DatagramTransport)
         self._transport.sendto(reply.to_wire(), addr)
 
 
@@ -341,7 +341,7 @@ async def test_the_stage_waits_for_a_backend_that_starts(pki: Pki, monkeypatch: 
         made = await ReachabilityProvider().establish(inputs(pki, port), Progress("Reachability", write=print))
 
     assert set(made.reached.values()) == {"HTTP 401"}
-    assert made.dns == {n: "resolved: 127.0.0.1" for n in ("api.example.com", "dashboard.example.com")}
+    assert made.dns == dict.fromkeys(("api.example.com", "dashboard.example.com"), "resolved: 127.0.0.1")
 
 
 async def _answer(lookup: Lookup) -> Lookup:

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,15 @@ import psutil
 import pytest
 from google.protobuf import empty_pb2
 from packaging.version import Version
-from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc, plugin_pb2
+from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc, language_pb2, language_pb2_grpc, plugin_pb2
 from rich.console import Console
 
 import lab.toolchain as toolchain
 from lab.toolchain import ambient, build, children, doctor, golang, plugins, recipes, shims
 from lab.toolchain.ambient import DEMANDS, Demand
 from lab.toolchain.cache import Cache
-from lab.toolchain.children import Child, in_environment_of, inherited_environment, interpreter
+from lab.toolchain.children import Child, Children, in_environment_of, inherited_environment, interpreter
+from lab.toolchain.language_host import LanguageHost
 from lab.toolchain.plugins import Package
 from lab.toolchain.policy_gate import PolicyGate
 from lab.toolchain.progress import Progress
@@ -725,8 +727,6 @@ class _Pack(analyzer_pb2_grpc.AnalyzerServicer):
 
 
 def test_a_policy_pack_starts_once_with_the_stack_in_its_environment_and_is_spoken_to_unchanged() -> None:
-    from concurrent import futures
-
     pack = grpc.server(futures.ThreadPoolExecutor(max_workers=2))
     analyzer_pb2_grpc.add_AnalyzerServicer_to_server(_Pack(), pack)
     port = pack.add_insecure_port("127.0.0.1:0")
@@ -771,3 +771,83 @@ def test_a_policy_pack_that_does_not_start_is_an_error_in_its_own_words() -> Non
     channel.close()
     gate.close()
     assert "No module named 'pulumi_policy'" in raised.value.details()
+
+
+# --- the language host ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def host() -> Iterator[language_pb2_grpc.LanguageRuntimeStub]:
+    """A running host in this process, as the engine sees it."""
+    running = Children()
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
+    language_pb2_grpc.add_LanguageRuntimeServicer_to_server(LanguageHost("127.0.0.1:1", running), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield language_pb2_grpc.LanguageRuntimeStub(channel)
+    running.stop_all()
+    server.stop(0)
+
+
+def program(directory: Path, **options: str) -> language_pb2.ProgramInfo:
+    info = language_pb2.ProgramInfo(root_directory=str(directory), program_directory=str(directory), entry_point=".")
+    info.options.update(options)
+    return info
+
+
+def test_a_plugin_directory_is_run_and_its_output_and_exit_code_come_back(
+    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
+) -> None:
+    (tmp_path / "__main__.py").write_text(
+        "import os, sys; print('port', sys.argv[1:], os.environ['OF_ENGINE']); print('oops', file=sys.stderr); sys.exit(3)"
+    )
+    request = language_pb2.RunPluginRequest(
+        pwd=str(tmp_path), info=program(tmp_path), kind="resource", args=["127.0.0.1:9"], env=["OF_ENGINE=a=b"]
+    )
+    answers = list(host.RunPlugin(request))
+    assert b"".join(answer.stdout for answer in answers) == b"port ['127.0.0.1:9'] a=b\n"
+    assert b"".join(answer.stderr for answer in answers) == b"oops\n"
+    assert answers[-1].exitcode == 3
+
+
+def test_a_directory_that_is_no_plugin_is_an_error_that_says_so(
+    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
+) -> None:
+    request = language_pb2.RunPluginRequest(pwd=str(tmp_path), info=program(tmp_path), kind="resource")
+    with pytest.raises(grpc.RpcError) as raised:
+        list(host.RunPlugin(request))
+    assert "is no Python plugin" in raised.value.details()
+
+
+def test_a_configuration_that_linux_cannot_pass_on_is_an_error_that_says_what_to_do(
+    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
+) -> None:
+    request = language_pb2.RunRequest(
+        project="p", stack="s", pwd=str(tmp_path), info=program(tmp_path), config={"p:inventory": "x" * 200_000}
+    )
+    answer = host.Run(request)
+    assert "at most 128 KiB" in answer.error
+    assert "a file of their own" in answer.error
+
+
+def test_a_program_without_its_virtual_environment_does_not_start(
+    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
+) -> None:
+    request = language_pb2.RunRequest(project="p", stack="s", pwd=str(tmp_path), info=program(tmp_path, virtualenv="x"))
+    assert "has no bin/python" in host.Run(request).error
+
+
+def test_the_host_tells_about_the_projects_python(
+    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PULUMI_PYTHON_CMD", raising=False)
+    info = program(tmp_path)
+    about = host.About(language_pb2.AboutRequest(info=info))
+    top = host.GetProgramDependencies(language_pb2.GetProgramDependenciesRequest(info=info))
+    everything = host.GetProgramDependencies(
+        language_pb2.GetProgramDependenciesRequest(info=info, transitiveDependencies=True)
+    )
+    assert about.executable == sys.executable
+    assert {"pulumi", "grpcio"} <= {found.name for found in everything.dependencies}
+    assert "grpcio" not in {found.name for found in top.dependencies}

@@ -30,6 +30,7 @@ _AMBIGUOUS = re.compile(
     r"|[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9_]+)(?:[eE][-+]?[0-9]+)?\Z"
     r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 )
+_MAC = re.compile(r"(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}")
 
 
 class BadYaml(ValueError):
@@ -52,9 +53,12 @@ def _int(constructor: _Constructor, node: ScalarNode) -> int:
 
 def _str(representer: _Representer, text: str) -> ScalarNode:
     style = None
-    if "\n" in text and not re.search(r"[ \t]\n|^\s|[\r\x00-\x08]", text):
-        style = "|"
-    elif _AMBIGUOUS.match(text) or re.fullmatch(r"(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}", text):
+    plain = text.replace("\n", "").replace("\t", " ").isprintable()
+    if not plain or text != text.strip(" \t") or text.startswith("\n"):
+        style = '"'
+    elif "\n" in text:
+        style = '"' if re.search(r"[ \t]\n", text) else "|"
+    elif _AMBIGUOUS.match(text) or _MAC.fullmatch(text):
         style = '"'
     node: ScalarNode = representer.represent_scalar("tag:yaml.org,2002:str", text, style=style)
     return node

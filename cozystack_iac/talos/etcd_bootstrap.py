@@ -1,0 +1,162 @@
+"""Creating the cluster's etcd exactly once, and waiting until every control plane is a voting member."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from cozystack_iac.stage import Progress, StageFailed, budget, format_seconds
+from cozystack_iac.talos.errors import (
+    AlreadyDone,
+    Answered,
+    NotAuthorized,
+    PeerFault,
+    Rejected,
+    TalosError,
+    Unsupported,
+    WrongPeer,
+)
+from cozystack_iac.talos.fleet import Fleet, MachineRef
+from cozystack_iac.talos.gate import EtcdView, Gate
+from cozystack_iac.talos.machine import Member
+
+LOOK_EVERY_S = 0.5  # the member list cannot be watched
+
+
+def owner(member: Member, machines: Iterable[MachineRef]) -> MachineRef | None:
+    """The machine of the inventory that this member is: by the addresses it advertises, never by its name alone."""
+    return next((m for m in machines if m.addresses & member.addresses), None)
+
+
+def strangers(members: Iterable[Member], machines: Sequence[MachineRef]) -> tuple[Member, ...]:
+    """Members that are no machine of the inventory."""
+    return tuple(member for member in members if owner(member, machines) is None)
+
+
+class Bootstrap:
+    """The control planes of one cluster on their way to a quorum."""
+
+    def __init__(self, fleet: Fleet, *, deadline_s: float, progress: Progress) -> None:
+        self._fleet = fleet
+        self._deadline_s = deadline_s
+        self._progress = progress
+        self._gate = Gate(fleet, progress)
+        self._last = "nothing yet"
+        self._sent = False
+
+    async def run(self) -> dict[str, str]:
+        """Until every control plane votes; member ids (hexadecimal) by machine. Raises StageFailed."""
+        async with budget(self._deadline_s, self._expired):
+            while True:
+                views = await self._gate.views()
+                members = _members(views)
+                if members:
+                    self._refuse_strangers(members)
+                    if (ids := self._complete(members)) is not None:
+                        return ids
+                    self._say(self._joining(members))
+                elif unknown := [v for v in views if not v.dormant]:
+                    # etcd may live on a machine that does not say: a second bootstrap would split the cluster.
+                    self._say("; ".join(f"{v.machine.name}: {v.trouble or 'etcd is starting'}" for v in unknown))
+                else:
+                    await self._bootstrap()
+                await asyncio.sleep(LOOK_EVERY_S)
+
+    async def members(self) -> dict[str, str]:
+        """Member ids by machine as they are now; raises TalosError when no control plane says."""
+        views = await self._gate.views()
+        members = _members(views)
+        if not members:
+            trouble = next((v.trouble for v in views if v.trouble), "etcd does not run")
+            raise TalosError(views[0].machine.address if views else "", trouble)
+        return self._ids(members)
+
+    async def _bootstrap(self) -> None:
+        """One attempt, on the first control plane. What is not final is tried again by the caller."""
+        first = self._fleet.control_planes[0]
+        try:
+            await self._fleet.ask(first, lambda client: client.bootstrap(deadline_s=30))
+            self._say(f"etcd is bootstrapped on {first.name}")
+            self._sent = True
+        except AlreadyDone:
+            self._say(f"{first.name} was bootstrapped before; waiting for its etcd")
+        except (NotAuthorized, Rejected) as error:
+            raise self._failed(
+                f"{first.name} refuses the bootstrap: {error.text}", "correct the configuration"
+            ) from None
+        except Unsupported as error:
+            # Also the answer of a machine that still serves maintenance mode, so it is not final.
+            self._say(f"{first.name}: {error.text}")
+        except WrongPeer as error:
+            self._wrong(first, error)
+        except Answered as error:
+            self._say(f"{first.name}: {error.text}")
+        except TalosError as error:
+            self._say(f"{first.name}: {error.text}")
+
+    def _wrong(self, first: MachineRef, error: WrongPeer) -> None:
+        if error.fault is PeerFault.MAINTENANCE:
+            self._say(f"{first.name} is still in maintenance mode: its configuration was not applied")
+        else:
+            self._say(f"{first.name}: {error.text}")
+
+    def _refuse_strangers(self, members: Sequence[Member]) -> None:
+        unknown = strangers(members, self._fleet.control_planes)
+        if not unknown:
+            return
+        known = ", ".join(f"{m.name} {m.internal}" for m in self._fleet.control_planes)
+        by_name = {m.name for m in self._fleet.control_planes}
+        ours = [m for m in unknown if m.hostname in by_name]
+        hint = (
+            "a control plane advertises an address that is not in the inventory, often the VIP: restrict "
+            "etcd's advertised subnets, or correct internalAddress"
+            if ours
+            else "remove the member if it is a machine that is gone; otherwise this is another cluster"
+        )
+        raise StageFailed(
+            "etcd has members that are no control planes of this stack.",
+            details={"members": "; ".join(str(m) for m in unknown), "inventory": known},
+            means="this etcd is not (only) ours; nothing was changed",
+            next_step=hint,
+        )
+
+    def _complete(self, members: Sequence[Member]) -> dict[str, str] | None:
+        voting = {m.name for m in self._fleet.control_planes for one in members if one.votes and owner(one, [m])}
+        return self._ids(members) if len(voting) == len(self._fleet.control_planes) else None
+
+    def _ids(self, members: Sequence[Member]) -> dict[str, str]:
+        owned = ((owner(member, self._fleet.control_planes), member) for member in members)
+        return {machine.name: f"{member.id:016x}" for machine, member in owned if machine is not None}
+
+    def _joining(self, members: Sequence[Member]) -> str:
+        machines = self._fleet.control_planes
+        voting = sum(member.votes for member in members)
+        present = {machine.name for one in members if (machine := owner(one, machines)) is not None}
+        open_ = [m.name for m in machines if m.name not in present] + [str(m) for m in members if not m.votes]
+        return f"etcd members: {voting} of {len(machines)}; waiting for {', '.join(open_)}"
+
+    def _say(self, text: str) -> None:
+        self._last = text
+        self._progress.say(text)
+
+    def _expired(self) -> StageFailed:
+        return self._failed(
+            f"etcd is not complete ({format_seconds(self._deadline_s)} budget used up).",
+            "look at the console of the machine named above (time servers, boot failures); then run `pulumi up` again",
+        )
+
+    def _failed(self, what: str, next_step: str) -> StageFailed:
+        return StageFailed(
+            what,
+            details={"last seen": self._last},
+            means="the machines are configured" + ("; etcd was created in this run" if self._sent else ""),
+            next_step=next_step,
+        )
+
+
+def _members(views: Sequence[EtcdView]) -> tuple[Member, ...]:
+    """The members by the word of any control plane; all of them together where they differ."""
+    found = {member.id: member for view in views for member in view.members}
+    # A view that is behind may still call a member a learner: the newest word is the one that lets it vote.
+    found.update({member.id: member for view in views for member in view.members if member.votes})
+    return tuple(found[id_] for id_ in sorted(found))

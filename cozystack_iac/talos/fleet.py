@@ -1,0 +1,199 @@
+"""The machines of one cluster as the stages see them: who is where, and how to talk to each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from cozystack_iac.stage import StageFailed
+from cozystack_iac.talos.client import Machine
+from cozystack_iac.talos.configuration import digest
+from cozystack_iac.talos.errors import PeerFault, PortClosed, TalosError, Unreachable, WrongPeer
+from cozystack_iac.talos.identity import Identity
+from cozystack_iac.talos.machine import Stage, Status
+from cozystack_iac.talos.transport import PORT, Limits
+
+CALL_S = 5.0  # one call to a machine that is up; longer means that it is not
+
+T = TypeVar("T")
+
+
+class MachineRef(BaseModel):
+    """One machine of the cluster, as far as the stages need it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    role: Literal["controlPlane", "worker"]
+    maintenance: str
+    """Where it answers before it has a configuration."""
+    address: str
+    """Where it answers afterwards."""
+    internal: str
+    """Its address among the machines: what etcd advertises."""
+    reset_reason: str | None = None
+    fingerprint: str | None = None
+    port: int = PORT
+
+    @property
+    def is_control_plane(self) -> bool:
+        return self.role == "controlPlane"
+
+    @property
+    def addresses(self) -> frozenset[str]:
+        return frozenset((self.address, self.internal))
+
+
+class Found(StrEnum):
+    """How a stage finds a machine."""
+
+    FRESH = "in maintenance mode"
+    SAME = "configured as wanted"
+    DIFFERENT = "configured, with an older configuration"
+    FOREIGN = "configured by someone else"
+    STRANGE = "not the machine that was expected"
+    AWAY = "does not answer"
+
+
+@dataclass(frozen=True)
+class Sight:
+    """A machine as it was just found. `text` says what was seen."""
+
+    found: Found
+    text: str
+    status: Status | None = None
+
+
+@dataclass
+class Fleet:
+    """All machines, one certificate, shared limits. `seen` remembers the last thing said about each machine."""
+
+    machines: tuple[MachineRef, ...]
+    identity: Identity
+    limits: Limits = field(default_factory=Limits.of)
+    seen: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, machines: Iterable[MachineRef], client_configuration: Mapping[str, str]) -> Fleet:
+        """Raises StageFailed when the client configuration is unusable or has ended."""
+        try:
+            identity = Identity.from_client_configuration(client_configuration)
+        except ValueError as error:
+            raise StageFailed(
+                "The cluster's client certificate cannot be used.",
+                details={"problem": str(error)},
+                means="no configured machine can be talked to; nothing was changed",
+                next_step="look at the resource of the machine secrets in this stack's state",
+            ) from None
+        if identity.expired():
+            raise StageFailed(
+                f"The cluster's client certificate ended on {identity.expires:%Y-%m-%d}.",
+                means="no configured machine accepts it any more; nothing was changed",
+                next_step="run `pulumi refresh`, then `pulumi up`: the certificate is renewed from the machine secrets",
+            )
+        return cls(tuple(machines), identity)
+
+    @property
+    def control_planes(self) -> tuple[MachineRef, ...]:
+        return tuple(m for m in self.machines if m.is_control_plane)
+
+    def secure(self, machine: MachineRef) -> Machine:
+        """The configured machine, by mutual TLS."""
+        return Machine(
+            machine.address, identity=self.identity, port=machine.port, deadline_s=CALL_S, limits=self.limits
+        )
+
+    def maintenance(self, machine: MachineRef) -> Machine:
+        """The machine in maintenance mode."""
+        return Machine(
+            machine.maintenance,
+            fingerprint=machine.fingerprint,
+            port=machine.port,
+            deadline_s=CALL_S,
+            limits=self.limits,
+        )
+
+    async def ask(self, machine: MachineRef, question: Callable[[Machine], Awaitable[T]]) -> T:
+        """One question to the configured machine, on a connection of its own. Raises TalosError."""
+        async with self.secure(machine) as client:
+            return await question(client)
+
+    async def find(self, machine: MachineRef, wanted_digest: str) -> Sight:
+        """Where the machine stands. Never raises: what is not known is AWAY or STRANGE."""
+        sight = await self._as_ours(machine, wanted_digest)
+        if sight.found is Found.AWAY and machine.maintenance != machine.address:
+            sight = await self._as_fresh(machine)
+        self.seen[machine.name] = sight.text
+        return sight
+
+    async def _as_ours(self, machine: MachineRef, wanted_digest: str) -> Sight:
+        try:
+            async with self.secure(machine) as client:
+                status = await client.status()
+                if status.stage in (Stage.RESETTING, Stage.SHUTTING_DOWN):
+                    return Sight(Found.AWAY, str(status), status)
+                same = digest(await client.configuration()) == wanted_digest
+                return Sight(Found.SAME if same else Found.DIFFERENT, str(status), status)
+        except WrongPeer as error:
+            if error.fault is PeerFault.MAINTENANCE:
+                return await self._as_fresh(machine)
+            foreign = error.fault is PeerFault.FOREIGN_CLUSTER
+            return Sight(Found.FOREIGN if foreign else Found.STRANGE, error.text)
+        except TalosError as error:
+            return Sight(Found.AWAY, error.text)
+
+    async def _as_fresh(self, machine: MachineRef) -> Sight:
+        try:
+            async with self.maintenance(machine) as client:
+                status = await client.status()
+        except WrongPeer as error:
+            foreign = error.fault is PeerFault.WANTS_CERTIFICATE
+            # At its maintenance address a machine that is ours already wants a certificate too: ask where it lives now.
+            return Sight(Found.AWAY if foreign else Found.STRANGE, error.text)
+        except TalosError as error:
+            return Sight(Found.AWAY, error.text)
+        if status.stage.transient:
+            return Sight(Found.AWAY, str(status), status)
+        return Sight(Found.FRESH, str(status), status)
+
+    def summary(self, names: Iterable[str] | None = None, *, most: int = 5) -> str:
+        """`cp1 installing, cp2 running`; counts where there are many."""
+        chosen = [(n, self.seen.get(n, "not asked yet")) for n in (names or [m.name for m in self.machines])]
+        if len(chosen) <= most:
+            return "; ".join(f"{name} {text}" for name, text in chosen)
+        counts: dict[str, int] = {}
+        for _, text in chosen:
+            counts[text] = counts.get(text, 0) + 1
+        return ", ".join(f"{count} {text}" for text, count in sorted(counts.items(), key=lambda item: -item[1])[:most])
+
+
+def absent(error: TalosError) -> bool:
+    """Whether nobody was there at all, as during a reboot."""
+    return isinstance(error, Unreachable | PortClosed)
+
+
+async def in_batches(items: Iterable[T], size: int, work: Callable[[T], Awaitable[None]]) -> None:
+    """Work on `size` items side by side, batch after batch; the first failure cancels its batch and ends it all."""
+    rest = list(items)
+    while rest:
+        batch, rest = rest[:size], rest[size:]
+        await together(batch, work)
+
+
+async def together(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
+    """Work on all items side by side; the first failure cancels the others and is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for item in items:
+                group.create_task(_run(work, item))
+    except* StageFailed as failures:
+        raise failures.exceptions[0] from None
+
+
+async def _run(work: Callable[[T], Awaitable[None]], item: T) -> None:
+    await work(item)

@@ -1,0 +1,127 @@
+"""The gate before and after every change to a control plane: etcd has all its votes, and the API servers answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cozystack_iac.stage import Progress, StageFailed, budget
+from cozystack_iac.talos.errors import NotThere, TalosError, Unsupported, WrongPeer
+from cozystack_iac.talos.fleet import CALL_S, Fleet, MachineRef
+from cozystack_iac.talos.machine import EtcdStatus, Member
+from cozystack_iac.talos.transport import look
+
+KUBE_API_PORT = 6443
+LOOK_EVERY_S = 0.5  # neither etcd's members nor the API servers can be watched through Talos
+# States of Talos' etcd service in which no etcd has come up on this machine since it booted.
+_NOT_STARTED = frozenset(("Initialized", "Waiting", "Preparing"))
+
+
+@dataclass(frozen=True)
+class EtcdView:
+    """etcd as one control plane sees it. `dormant`: its etcd waits for a bootstrap. `trouble`: no answer, and why."""
+
+    machine: MachineRef
+    dormant: bool = False
+    members: tuple[Member, ...] = ()
+    status: EtcdStatus | None = None
+    trouble: str = ""
+
+
+def obstacles(views: Sequence[EtcdView]) -> list[str]:
+    """Why no control plane may be changed now; empty when any single one may. Pure.
+
+    All dormant is no obstacle: there is no quorum that could be lost. An unanswered question always is one.
+    """
+    if views and all(view.dormant for view in views):
+        return []
+    found = []
+    for view in views:
+        name = view.machine.name
+        if view.dormant:
+            found.append(f"{name}: etcd has not started")
+        elif view.status is None or not view.members:
+            found.append(f"{name}: {view.trouble or 'says nothing about etcd'}")
+        elif view.status.errors:
+            found.append(f"{name}: {'; '.join(view.status.errors)}")
+        elif not view.status.healthy:
+            found.append(f"{name}: {'is still a learner' if view.status.learner else 'knows no leader'}")
+    leaders = {view.status.leader for view in views if view.status is not None and view.status.leader}
+    if len(leaders) > 1:
+        found.append("the control planes follow different leaders: more than one etcd cluster")
+    waiting = sorted({str(m) for view in views for m in view.members if not m.votes})
+    return [*found, *(f"member {text} does not vote" for text in waiting)]
+
+
+class Gate:
+    """Asks all control planes of a fleet."""
+
+    def __init__(self, fleet: Fleet, progress: Progress) -> None:
+        self._fleet = fleet
+        self._progress = progress
+
+    async def passes(self, when: str, deadline_s: float) -> None:
+        """Wait until etcd and the API servers are well. Raises StageFailed."""
+        last: list[str] = []
+
+        def expired() -> StageFailed:
+            return StageFailed(
+                f"The control planes are not well {when}.",
+                details={str(number): text for number, text in enumerate(last, 1)} or {"last seen": "no answer at all"},
+                means="no control plane was changed since; with one more away etcd could lose its quorum",
+                next_step="bring etcd back to health, then run `pulumi up` again: it continues from here",
+            )
+
+        async with budget(deadline_s, expired):
+            while True:
+                views = await self.views()
+                last = obstacles(views)
+                if not last and not all(view.dormant for view in views):
+                    last = await self._silent_api_servers()
+                if not last:
+                    return
+                self._progress.say(f"{when}: {'; '.join(last[:4])}")
+                await asyncio.sleep(LOOK_EVERY_S)
+
+    async def views(self) -> tuple[EtcdView, ...]:
+        """Every control plane's view of etcd. Never raises."""
+        return tuple(await asyncio.gather(*(self._view(m) for m in self._fleet.control_planes)))
+
+    async def _view(self, machine: MachineRef) -> EtcdView:
+        try:
+            async with self._fleet.secure(machine) as client:
+                services = {service.name: service for service in await client.services()}
+                etcd = services.get("etcd")
+                if etcd is not None and etcd.state in _NOT_STARTED:
+                    return EtcdView(machine, dormant=not await self._has_data(machine), trouble=f"etcd is {etcd.state}")
+                return EtcdView(machine, False, await client.etcd_members(), await client.etcd_status())
+        except TalosError as error:
+            return EtcdView(machine, trouble=error.text)
+
+    async def _has_data(self, machine: MachineRef) -> bool:
+        """Whether etcd has lived here before. A folder cannot be read, so any answer but "not there" means yes."""
+        try:
+            await self._fleet.ask(machine, lambda client: client.read("/var/lib/etcd/member"))
+        except NotThere:
+            return False
+        except Unsupported:
+            raise
+        except TalosError:
+            return True
+        return True
+
+    async def _silent_api_servers(self) -> list[str]:
+        """API servers that do not complete a TLS handshake; that is as much as can be asked without a kubeconfig."""
+        silent = await asyncio.gather(*(self._api_trouble(m) for m in self._fleet.control_planes))
+        return [text for text in silent if text]
+
+    async def _api_trouble(self, machine: MachineRef) -> str:
+        try:
+            async with asyncio.timeout(CALL_S):
+                await look(machine.address, KUBE_API_PORT, limits=self._fleet.limits)
+        except WrongPeer:
+            return ""  # it speaks TLS and wants to know who asks
+        except (TalosError, TimeoutError):
+            return f"{machine.name}: the API server does not answer"
+        return ""

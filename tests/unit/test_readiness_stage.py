@@ -1,0 +1,308 @@
+"""The stage PlatformReady against an API server made of dictionaries: what it says, when it ends, how fast it reacts."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from cozystack_iac.kube.client import ExecResult, Kube, NotFound, Object, Ref, Refused, Snapshot, Unreachable
+from cozystack_iac.readiness import view as views
+from cozystack_iac.readiness.releases import QueryFailed
+from cozystack_iac.readiness.stages import PlatformInputs, PlatformOutputs, PlatformReadyProvider
+from cozystack_iac.readiness.view import PACKAGES, RELEASES, SOURCES, View
+from cozystack_iac.stage import Known, Progress, StageFailed
+
+PLATFORM = "cozystack.cozystack-platform"
+READY = {"type": "Ready", "status": "True", "reason": "InstallSucceeded", "message": "done"}
+INSTALLING = {
+    "type": "Ready",
+    "status": "Unknown",
+    "reason": "Progressing",
+    "message": "Running 'install' action with t",
+}
+STALLED = [
+    {"type": "Ready", "status": "False", "reason": "InstallFailed", "message": "Helm install failed: disk full"},
+    {
+        "type": "Stalled",
+        "status": "True",
+        "reason": "RetriesExceeded",
+        "message": "Failed to install after 1 attempt(s)",
+    },
+]
+
+
+def release(name: str, *conditions: object, needs: tuple[str, ...] = ()) -> Object:
+    return {
+        "metadata": {
+            "namespace": "cozy-system",
+            "name": name,
+            "generation": 1,
+            "labels": {"cozystack.io/package": "p"},
+        },
+        "spec": {"dependsOn": [{"name": n} for n in needs]},
+        "status": {"observedGeneration": 1, "conditions": list(conditions)},
+    }
+
+
+class Cluster:
+    """Answers like `Kube`; `put` changes the world and tells the watches, unless they are `cut`."""
+
+    def __init__(self, *releases: Object) -> None:
+        install = {"namespace": "cozy-system", "releaseName": "cozystack-platform"}
+        variant = {"name": "default", "components": [{"name": "platform", "install": install}]}
+        self.world: dict[Ref, dict[tuple[str, str], Object] | None] = {
+            RELEASES: {},
+            PACKAGES: {("", PLATFORM): {"metadata": {"name": PLATFORM}, "status": {"conditions": [READY]}}},
+            SOURCES: {("", PLATFORM): {"metadata": {"name": PLATFORM}, "spec": {"variants": [variant]}}},
+        }
+        self.cut = False
+        self.trouble: Exception | None = None
+        self.pools: list[str] = []
+        self.asked = 0
+        self._changed = asyncio.Condition()
+        for obj in releases:
+            self._set(obj)
+
+    def _set(self, obj: Object) -> None:
+        kind = self.world[RELEASES]
+        assert kind is not None
+        kind["cozy-system", obj["metadata"]["name"]] = obj
+
+    async def put(self, obj: Object) -> None:
+        self._set(obj)
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def watch(self, ref: Ref, *, selector: str = "") -> AsyncIterator[Snapshot]:
+        if isinstance(self.trouble, Refused):
+            raise self.trouble
+        while True:
+            kind = self.world[ref]
+            if not self.cut and self.trouble is None:
+                yield Snapshot(None if kind is None else dict(kind))
+            async with self._changed:
+                await self._changed.wait()
+
+    async def objects(self, ref: Ref, *, selector: str = "") -> list[Object]:
+        self._answer()
+        if ref.plural == "pods":
+            return [{"metadata": {"name": "linstor-controller-0"}, "status": {"phase": "Running"}}]
+        kind = self.world[ref]
+        if kind is None:
+            raise NotFound(404, "NotFound", "no such kind")
+        self.asked += 1
+        return list(kind.values())
+
+    async def text(self, path: str) -> str:
+        self._answer()
+        return "{}"
+
+    async def exec(self, *_: Any, **__: Any) -> ExecResult:
+        row = {"storage_pool_name": "data", "provider_kind": "ZFS", "total_capacity": 1}
+        rows = [{**row, "node_name": n, "props": {"StorDriver/StorPoolName": "data"}} for n in self.pools]
+        return ExecResult(json.dumps([rows]), "", ok=True)
+
+    def _answer(self) -> None:
+        if self.trouble is not None:
+            raise self.trouble
+
+
+Running = Callable[..., "asyncio.Task[PlatformOutputs]"]
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def establish(monkeypatch: pytest.MonkeyPatch, said: list[str]) -> Running:
+    def start(cluster: Cluster, **more: Any) -> "asyncio.Task[PlatformOutputs]":
+        @asynccontextmanager
+        async def connect(*_: Any, **__: Any) -> AsyncIterator[Cluster]:
+            yield cluster
+
+        monkeypatch.setattr(Kube, "connect", connect)
+        given = {"kubeconfig": "k", "variant": "default", "settle_s": 0, "deadline_s": 10, **more}
+        progress = Progress("PlatformReady", write=said.append)
+        return asyncio.create_task(PlatformReadyProvider().establish(PlatformInputs.model_validate(given), progress))
+
+    return start
+
+
+async def test_a_platform_that_is_ready_passes_at_once(establish: Running) -> None:
+    made = await establish(Cluster(release("cozystack-platform", READY), release("a", READY)))
+
+    assert (made.releases, made.pools) == (2, 0)
+
+
+async def test_the_last_release_turning_ready_ends_the_wait_within_a_second(
+    establish: Running, said: list[str]
+) -> None:
+    cluster = Cluster(release("cozystack-platform", READY), release("a", INSTALLING))
+    task = establish(cluster)
+    await asyncio.sleep(0.4)
+    assert "1 of 2 ready, waiting for cozy-system/a (installing, 0 s)" in said[0]
+
+    await cluster.put(release("a", READY))
+    at = time.monotonic()
+    await task
+
+    assert time.monotonic() - at < 1.0
+
+
+async def test_ready_has_to_hold_for_the_settling_period(establish: Running) -> None:
+    started = time.monotonic()
+    await establish(Cluster(release("cozystack-platform", READY)), settle_s=1.0)
+
+    assert 1.0 <= time.monotonic() - started < 2.5
+
+
+async def test_a_stuck_release_fails_the_stage_with_evidence_and_a_way_out(establish: Running) -> None:
+    cluster = Cluster(
+        release("cozystack-platform", READY),
+        release("a", *STALLED),
+        release("b", {**READY, "status": "False", "reason": "DependencyNotReady"}, needs=("a",)),
+    )
+    with pytest.raises(StageFailed) as failed:
+        await establish(cluster)
+
+    text = str(failed.value)
+    assert "1 of 3 releases are ready: cozy-system/a is given up by Flux" in text
+    assert "1 wait for it" in text
+    assert "disk full" in text
+    assert "run `pulumi up` again" in text
+    assert list(failed.value.details) == ["cozy-system/a"]
+
+
+async def test_a_used_up_budget_says_what_was_seen_last(establish: Running) -> None:
+    with pytest.raises(StageFailed) as failed:
+        await establish(Cluster(release("cozystack-platform", READY), release("a", INSTALLING)), deadline_s=0.8)
+
+    assert "1 of 2 ready, waiting for cozy-system/a" in failed.value.details["last seen"]
+
+
+async def test_ready_on_a_watch_that_is_cut_off_is_not_believed(establish: Running) -> None:
+    cluster = Cluster(release("cozystack-platform", READY), release("a", READY))
+    task = establish(cluster, settle_s=0.5)
+    await asyncio.sleep(0.2)
+    cluster.cut = True
+    await cluster.put(release("a", *STALLED))
+
+    with pytest.raises(StageFailed, match="stuck"):
+        await task
+
+
+async def test_an_outage_is_unknown_and_is_survived(establish: Running, said: list[str], monkeypatch: Any) -> None:
+    monkeypatch.setattr(views, "PULSE_S", 0.2)
+    cluster = Cluster(release("cozystack-platform", READY), release("a", INSTALLING))
+    task = establish(cluster)
+    await asyncio.sleep(0.3)
+    cluster.trouble = Unreachable("connection refused")
+    await asyncio.sleep(2.5)
+    assert "unknown: the API server does not answer: connection refused" in said[-1]
+
+    cluster.trouble = None
+    await cluster.put(release("a", READY))
+
+    assert (await task).releases == 2
+
+
+async def test_no_limit_runs_while_nothing_can_be_seen() -> None:
+    now = [100.0]
+    cluster = Cluster(release("cozystack-platform", READY))
+    view = View(cluster, clock=lambda: now[0])  # type: ignore[arg-type]
+    await view.refresh()
+    cluster.trouble = Unreachable("gone")
+    now[0] = 110.0
+    await view.refresh()
+    now[0] = 700.0
+    assert isinstance(view.cluster(), QueryFailed)
+    assert view.seen_s() == 100.0
+
+    cluster.trouble = None
+    await view.refresh()
+    now[0] = 705.0
+
+    assert view.seen_s() == 105.0
+
+
+async def test_a_kubeconfig_that_may_not_look_is_refused_with_a_reason(establish: Running) -> None:
+    cluster = Cluster()
+    cluster.trouble = Refused(403, "Forbidden", "helmreleases is forbidden")
+
+    with pytest.raises(StageFailed, match="refuses to show") as failed:
+        await establish(cluster)
+
+    assert "forbidden" in failed.value.details["answer"]
+
+
+async def test_kinds_that_do_not_exist_yet_are_waited_for(establish: Running, said: list[str]) -> None:
+    cluster = Cluster(release("cozystack-platform", READY))
+    known, cluster.world[RELEASES] = cluster.world[RELEASES], None
+    task = establish(cluster)
+    await asyncio.sleep(0.4)
+    assert "does not know helmreleases yet" in said[0]
+
+    cluster.world[RELEASES] = known
+    await cluster.put(release("cozystack-platform", READY))
+
+    assert (await task).releases == 1
+
+
+async def test_releases_alone_do_not_make_a_platform_without_its_pools(establish: Running, said: list[str]) -> None:
+    cluster = Cluster(release("cozystack-platform", READY))
+    cluster.pools = ["cp1"]
+    task = establish(cluster, nodes=["cp1", "cp2"], pool="data", zpool="data")
+    await asyncio.sleep(0.5)
+    assert "cp2 not registered" in said[0]
+
+    cluster.pools.append("cp2")
+
+    assert (await task).pools == 2
+
+
+async def test_many_changes_make_few_lines_and_few_questions(establish: Running, said: list[str]) -> None:
+    cluster = Cluster(release("cozystack-platform", READY), *(release(f"r{n}", INSTALLING) for n in range(60)))
+    task = establish(cluster)
+    for number in range(60):
+        await cluster.put(release(f"r{number}", READY))
+        await asyncio.sleep(0.02)
+    made = await task
+
+    assert made.releases == 61
+    assert len(said) <= 3
+    assert cluster.asked == 3  # one last look at each kind; everything else came by the watches
+
+
+async def test_refresh_shows_what_is_no_longer_ready(establish: Running) -> None:
+    cluster = Cluster(release("cozystack-platform", READY), release("a", READY))
+    made = await establish(cluster)
+    await cluster.put(release("a", INSTALLING))
+    given = PlatformInputs(kubeconfig="k", variant="default", deadline_s=10)
+
+    seen = await PlatformReadyProvider().observe(given, made)
+
+    assert seen == PlatformOutputs(releases=1, pools=0, seconds=made.seconds)
+
+
+async def test_a_changed_budget_or_kubeconfig_is_no_reason_to_wait_again() -> None:
+    old = {"kubeconfig": "k", "variant": "isp-full", "deadline_s": 10, "settle_s": 30, "revision": "1"}
+    provider = PlatformReadyProvider()
+
+    assert provider.diff("x", old, {**old, "kubeconfig": "other", "deadline_s": 20, "settle_s": 1}).changes is False
+    assert provider.diff("x", old, {**old, "revision": "2"}).changes is True
+
+
+async def test_revising_waits_as_establishing_does(establish: Running) -> None:
+    task = establish(Cluster(release("cozystack-platform", READY)))
+    first = await task
+    given = PlatformInputs(kubeconfig="k", variant="default", settle_s=0, deadline_s=5)
+
+    again = await PlatformReadyProvider().revise(given, Known(given, first), Progress("x", write=print))
+
+    assert again.releases == 1

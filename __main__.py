@@ -4,16 +4,16 @@ import pulumi
 
 from cozystack_iac.cluster import CozystackCluster
 from cozystack_iac.findings import stop
-from cozystack_iac.rules import judge
+from cozystack_iac.rules import verdict
 from cozystack_iac.settings.load import from_pulumi
 
 
 def main() -> None:
     loaded = from_pulumi()
-    verdict = loaded.verdict + judge(loaded.site)
-    if verdict.blocking:
-        stop(verdict)
-    cluster = CozystackCluster(loaded.site.cluster.name, loaded.site, verdict)
+    judged = verdict(loaded)
+    if judged.blocking or loaded.site is None:
+        stop(judged)
+    cluster = CozystackCluster(loaded.site.cluster.name, loaded.site, judged)
     for name, value in cluster.outputs.items():
         pulumi.export(name, value)
 

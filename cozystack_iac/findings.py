@@ -56,18 +56,6 @@ class Finding:
         """Sort key: worst first, then by code, place (numbers as numbers) and text."""
         return self.severity.rank, self.code, _natural(self.path), self.problem
 
-    def text(self) -> str:
-        """The finding as aligned lines for a terminal, without colours: it goes through logs."""
-        lines = [
-            f"{self.severity.value:<7} {self.code}  {self.path}",
-            f"  problem  {_indented(self.problem)}",
-            f"  why      {_indented(self.why)}",
-            f"  fix      {_indented(self.fix)}",
-        ]
-        if self.command is not None:
-            lines.append(f"           {_indented(self.command)}")
-        return "\n".join(lines)
-
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -187,9 +175,21 @@ def as_markdown(verdict: Verdict) -> str:
             f"{finding.problem}; {finding.why}",
             fix,
         )
-        lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+        lines.append(table_row(cells))
     head = f"**{summary(verdict)}**"
     return "\n".join([head, "", *lines]) if verdict.findings else head
+
+
+def table_row(cells: Iterable[str]) -> str:
+    """One row of a Markdown table; nothing in a cell can end the cell, the row, or become markup."""
+    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+
+
+def _cell(text: str) -> str:
+    plain = " ".join(text.replace("|", "\\|").split())
+    outside_code = plain.split("`")
+    outside_code[::2] = [part.replace("<", "&lt;") for part in outside_code[::2]]
+    return "`".join(outside_code)
 
 
 def stop(verdict: Verdict) -> NoReturn:
@@ -199,6 +199,7 @@ def stop(verdict: Verdict) -> NoReturn:
 
 
 def block(finding: Finding) -> str:
+    """One finding as aligned lines for a terminal, without colours: it goes through logs."""
     lines = [
         f"{finding.severity.value:<7} {finding.code}  {finding.path}",
         f"  problem  {_indented(finding.problem)}",

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from lab import launch, scenario
+from lab import launch, play, scenario
 from lab.scenario import Scenario, ScenarioError
 from lab.state import Busy, Record, StateDir, default_state, log_names
 from lab.supervisor import LabFailed, process_bytes
@@ -58,6 +58,16 @@ def _parser() -> argparse.ArgumentParser:
 
     down = commands.add_parser("down", parents=[state], help="end the lab, also what a crash left of it")
     down.set_defaults(run=_down)
+
+    play_ = commands.add_parser("play", parents=[state], help="the main job from nothing to an installed platform")
+    play_.add_argument("--scenario", default="three-nodes", help="a file, or the name of one in lab/scenarios")
+    play_.add_argument("--stack-file", type=Path, help="another stack file than Pulumi.lab.yaml")
+    play_.set_defaults(run=_play)
+
+    engine = commands.add_parser("pulumi", parents=[state], help="an engine operation on the lab's stack")
+    engine.add_argument("operation", choices=["preview", "up", "refresh", "destroy"])
+    engine.add_argument("flags", nargs=argparse.REMAINDER, help="passed on to the engine")
+    engine.set_defaults(run=_pulumi)
 
     logs = commands.add_parser("logs", parents=[state], help="show a log, or the names of all")
     logs.add_argument("name", nargs="?", help="a process, supervisor, or events")
@@ -139,6 +149,14 @@ def _down(args: argparse.Namespace, state: StateDir, console: Console) -> int:
         console.print(f"port {port} is open again: another program took it", style="yellow")
     console.print(f"the lab is down after {done.seconds} s")
     return OK
+
+
+def _play(args: argparse.Namespace, state: StateDir, console: Console) -> int:
+    return play.play(state, _scenario(args.scenario, None), console, args.stack_file)
+
+
+def _pulumi(args: argparse.Namespace, state: StateDir, console: Console) -> int:
+    return play.run_pulumi(state, console, args.operation, args.flags)
 
 
 def _logs(args: argparse.Namespace, state: StateDir, console: Console) -> int:

@@ -53,6 +53,10 @@ _LEAN = {"GOGC": "50", "GOMAXPROCS": "2"}
 _MEMORY_LIMIT = {"etcd": "128MiB", "kube-apiserver": "420MiB"}
 
 
+class AdoptionFailed(Exception):
+    """The API server did not take over the bootstrapped cluster's CA; the text says what it answered."""
+
+
 @dataclass(frozen=True)
 class Ports:
     etcd: int
@@ -116,10 +120,12 @@ class ControlPlane:
         _replace(self._pki / "apiserver.crt", serving.crt)
 
     async def answers_as(self, cluster_ca: str, client: pki.Pair, deadline_s: float = 20.0) -> None:
-        """Returns once the API server serves with the adopted CA and accepts its clients. Raises TimeoutError."""
-        context = _tls(self.state, client, cluster_ca)
-        async with asyncio.timeout(deadline_s):
-            while not await self._ready(context):
+        """Returns once the API server serves with the adopted CA and accepts its clients. Raises AdoptionFailed."""
+        deadline = asyncio.get_running_loop().time() + deadline_s
+        async with httpx.AsyncClient(verify=_tls(self.state, client, cluster_ca), trust_env=False) as http:
+            while (refusal := await _refusal(http, f"{self.server}/readyz")) is not None:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise AdoptionFailed(f"the API server does not serve as the bootstrapped cluster: {refusal}")
                 await asyncio.sleep(0.1)
 
     def admin_of(self, cluster_ca: pki.Pair) -> pki.Pair:
@@ -337,10 +343,16 @@ def _admission() -> dict[str, Any]:
 
 
 async def _healthy(http: httpx.AsyncClient, url: str) -> bool:
+    return await _refusal(http, url) is None
+
+
+async def _refusal(http: httpx.AsyncClient, url: str) -> str | None:
+    """Why the question was not answered with 200; None when it was."""
     try:
-        return (await http.get(url, timeout=2)).status_code == httpx.codes.OK
-    except (httpx.HTTPError, OSError):
-        return False
+        answer = await http.get(url, timeout=2)
+    except (httpx.HTTPError, OSError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None if answer.status_code == httpx.codes.OK else f"{answer.status_code} {answer.text[:200]}"
 
 
 def _tls(state: Path, client: pki.Pair, authority: str | None) -> ssl.SSLContext:

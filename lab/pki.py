@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPublicKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALIDITY = timedelta(days=30)
@@ -75,7 +76,7 @@ def _issue(
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(sign_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+        .add_extension(_authority_key_identifier(issuer), critical=False)
     )
     if hosts:
         builder = builder.add_extension(
@@ -96,6 +97,24 @@ def _builder(subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePubl
         .not_valid_before(now - CLOCK_SLACK)
         .not_valid_after(now + VALIDITY)
     )
+
+
+def _authority_key_identifier(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+    """The identifier the issuer itself carries: Go computes it otherwise than OpenSSL, and OpenSSL insists that both agree."""
+    try:
+        known = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    except x509.ExtensionNotFound:
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(_load_public(issuer))
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(known)
+
+
+def _load_public(issuer: x509.Certificate) -> CertificateIssuerPublicKeyTypes:
+    key = issuer.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519PublicKey):
+        raise ValueError(
+            f"a CA certificate with a key of type {type(key).__name__} cannot sign Kubernetes certificates"
+        )
+    return key
 
 
 def _usage(*, sign_certificates: bool) -> x509.KeyUsage:

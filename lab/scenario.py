@@ -231,6 +231,8 @@ class Effect(Model):
     def _does_something(self) -> Self:
         if len(self.kinds) == 0:
             raise ValueError("name what happens: api_server, machine, release or linstor")
+        if self.for_s is not None and self.machine is not None and self.machine.power != "off":
+            raise ValueError("of what happens to a machine only `power: off` can last `for` a time")
         return self
 
     @property

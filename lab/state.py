@@ -47,7 +47,7 @@ class ProcessRecord(Model):
 
 
 class Memory(Model):
-    """Bytes of all processes of the lab together: shared pages counted once (PSS) where the system tells, else RSS."""
+    """Resident bytes of all processes of the lab together, an upper bound: shared pages count in each."""
 
     now_bytes: int = 0
     peak_bytes: int = 0

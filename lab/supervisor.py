@@ -24,6 +24,7 @@ from lab.children import Child, ChildDied, Children, describe_exit
 from lab.cluster import ClusterSimulator
 from lab.control import ControlServer
 from lab.controlplane import ControlPlane
+from lab.events import Event
 from lab.identity import Identity
 from lab.machines import Machines
 from lab.scenario import Scenario
@@ -82,6 +83,7 @@ class Supervisor:
         async with AsyncExitStack() as stack:
             events = stack.enter_context(self._state.events.open("a", encoding="utf-8", buffering=1))
             world = World(self._scenario, sink=_line_writer(events))
+            self.watch(world)
             children = Children(
                 self._state.logs, on_death=lambda c, code: self._died(world, c, code), on_start=self._started
             )
@@ -121,13 +123,21 @@ class Supervisor:
             if task.cancelled():
                 return
             error = task.exception()
-            reason = "ended" if error is None else f"crashed: {type(error).__name__}: {error}"
+            reason = "ended" if error is None else f"crashed: {_causes(error)}"
             if error is not None:
                 self._console.print("".join(traceback.format_exception(error)), markup=False, highlight=False)
             self._problem(f"the {name} simulator {reason}")
             world.log.record("lab", "simulator crashed", name=name)
 
         self._spawn(name, work).add_done_callback(ended)
+
+    def watch(self, world: World) -> None:
+        """Crashes in the machines, which keep their own tasks, reach the record through the event log only."""
+        world.log.on(self._machine_crashed)
+
+    def _machine_crashed(self, event: Event) -> None:
+        if (event.subject, event.what) == ("lab", "machine simulator crashed"):
+            self._problem(f"the simulator of {event.data.get('task')} crashed: {event.data.get('error')}")
 
     def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name)
@@ -184,12 +194,22 @@ def memory_bytes(record: Record) -> int:
 
 
 def process_bytes(pid: int) -> int:
-    """PSS where the system tells it, else RSS; 0 when the process is gone."""
+    """Resident bytes, 0 when the process is gone.
+
+    An upper bound: pages that two processes share count twice. A proportional share would divide them with other labs on
+    this machine as well, and a lab would look the smaller the more of them run.
+    """
     try:
-        memory = psutil.Process(pid).memory_full_info()
+        return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:
         return 0
-    return int(getattr(memory, "pss", 0) or memory.rss)
+
+
+def _causes(error: BaseException) -> str:
+    """The errors inside a task group's group: the group itself says nothing."""
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(map(_causes, error.exceptions))
+    return f"{type(error).__name__}: {error}"
 
 
 def address_problems(scenario: Scenario) -> list[str]:

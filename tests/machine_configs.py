@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lab.machines import pki
-from lab.machines.resources import emit
+from lab.machines.emit import emit
 
 
 def _pair(ca: pki.Issued, *, key: bool = True) -> dict[str, str]:

@@ -5,6 +5,7 @@ Not the lab's simulator: this one has no life of its own, so that a test sees ex
 
 from __future__ import annotations
 
+import inspect
 import socket
 import ssl
 import tempfile
@@ -20,6 +21,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from google.protobuf import empty_pb2
 from google.protobuf.message import Message
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
@@ -27,7 +29,6 @@ from grpclib.server import Server
 
 from cozystack_iac.talos.api import common_pb2, lifecycle_pb2, machine_pb2, state_pb2, storage_pb2
 from cozystack_iac.talos.identity import Identity
-from google.protobuf import empty_pb2
 
 MAINTENANCE = "maintenance-service.talos.dev"
 
@@ -52,13 +53,19 @@ class Authority:
     def pem(self) -> str:
         return self.certificate.public_bytes(Encoding.PEM).decode()
 
-    def server(self, common_name: str = "node1", *, address: str = "127.0.0.1", shift: timedelta = timedelta(0)) -> Pair:
+    def server(
+        self, common_name: str = "node1", *, address: str = "127.0.0.1", shift: timedelta = timedelta(0)
+    ) -> Pair:
         key = Ed25519PrivateKey.generate()
         builder = _builder(_name(None, common_name), self.certificate.subject, key.public_key(), shift)
-        builder = builder.add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))]), critical=False)
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))]), critical=False
+        )
         return self._signed(builder, key, ExtendedKeyUsageOID.SERVER_AUTH)
 
-    def client(self, role: str = "os:admin", *, usage: x509.ObjectIdentifier = ExtendedKeyUsageOID.CLIENT_AUTH) -> Identity:
+    def client(
+        self, role: str = "os:admin", *, usage: x509.ObjectIdentifier = ExtendedKeyUsageOID.CLIENT_AUTH
+    ) -> Identity:
         key = Ed25519PrivateKey.generate()
         builder = _builder(_name(role, None), self.certificate.subject, key.public_key(), timedelta(0))
         pair = self._signed(builder, key, usage)
@@ -96,7 +103,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: Any, shift: timedelta) 
 
 @dataclass
 class Answers:
-    """What the machine says. `calls` maps a method's name to replies, a status, or a function of the request.
+    """What the machine says. `calls` maps a method's name to replies, a status, or a (maybe async) function of the request.
 
     Resources are YAML texts by type and id.
     """
@@ -134,15 +141,16 @@ class _Service:
         async def handle(stream: Any) -> None:
             request = await stream.recv_message()
             self._answers.asked.append((name, request))
-            for reply in self._replies(path, name, request):
+            for reply in await self._replies(path, name, request):
                 await stream.send_message(reply)
 
         return handle
 
-    def _replies(self, path: str, name: str, request: Any) -> Sequence[Message]:
+    async def _replies(self, path: str, name: str, request: Any) -> Sequence[Message]:
         if name in self._answers.calls:
             answer = self._answers.calls[name]
             answer = answer(request) if callable(answer) else answer
+            answer = await answer if inspect.isawaitable(answer) else answer
             if isinstance(answer, GRPCError):
                 raise answer
             return answer if isinstance(answer, list) else [answer]

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from ruamel.yaml.error import YAMLError
 
 from cozystack_iac.findings import ERROR, WARNING, Finding, Rule, Verdict
 from cozystack_iac.settings.paths import NAMESPACE, ROOT
-from cozystack_iac.settings.reading import Sealed, read
+from cozystack_iac.settings.reading import Sealed, plain, read
 from cozystack_iac.settings.site import Site
 
 CFG_001 = Rule(
@@ -64,9 +64,9 @@ def from_pulumi() -> Loaded:
     """The running stack's configuration, every `cozystack:` key of it. Never raises for bad input."""
     values = {**pulumi_config.get_config_env(), **pulumi_config.CONFIG.get()}
     secret_keys = {*pulumi_config.get_config_secret_keys_env(), *pulumi_config._SECRET_KEYS.get()}
-    root = Path(pulumi.runtime.get_root_directory() or ".")
+    root = _root()
     config = {key: _decoded(value) for key, value in values.items()}
-    sealed_in_file = _sealed_places(root / f"Pulumi.{pulumi.get_stack()}.yaml")
+    sealed_in_file = _sealed_places(root / f"Pulumi.{_stack()}.yaml")
     secrets = {text for key in secret_keys for text in _secret_texts(config.get(key), sealed_in_file.get(key))}
     size = len(os.environ.get("PULUMI_CONFIG", ""))
     return _load(config, root, size_bytes=size or _variable_bytes(values), secrets=frozenset(secrets))
@@ -83,8 +83,13 @@ def from_file(path: Path | str) -> Loaded:
     if not isinstance(config, dict):
         problem, fix = "there is no `config:` mapping in it", "write the settings below `config:`"
         return Loaded(None, (CFG_001.at(str(path), problem=problem, fix=fix),))
-    values = {str(key): _decoded(value) for key, value in config.items()}
-    return _load(values, path.parent, size_bytes=_variable_bytes(values), secrets=frozenset())
+    findings: list[Finding] = []
+    values = plain(config, findings)  # first of all: anchors may be endless, or multiply
+    if not isinstance(values, dict):
+        return Loaded(None, tuple(findings))
+    decoded = {key: _decoded(value) for key, value in values.items()}
+    loaded = _load(decoded, path.parent, size_bytes=_variable_bytes(decoded), secrets=frozenset())
+    return replace(loaded, findings=(*findings, *loaded.findings))
 
 
 def _load(config: Mapping[str, Any], root: Path, size_bytes: int, secrets: frozenset[str]) -> Loaded:
@@ -179,6 +184,15 @@ def _yaml_reason(error: YAMLError) -> str:
 # Pulumi's configuration -------------------------------------------------------------------------------------------------
 
 
+def _root() -> Path:
+    """The project's folder; the current one outside the engine."""
+    return Path(pulumi.get_root_directory() or ".")
+
+
+def _stack() -> str:
+    return pulumi.get_stack()
+
+
 def _decoded(value: object) -> Any:
     """Pulumi hands out texts: JSON for anything structured, `true` or `8443` for plain values."""
     if not isinstance(value, str):
@@ -193,14 +207,11 @@ def _decoded(value: object) -> Any:
 
 def _variable_bytes(values: Mapping[str, Any]) -> int:
     """How long `PULUMI_CONFIG` gets: a JSON object of texts, structured values as JSON inside those texts."""
-    try:
-        texts = {
-            key: value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str)
-            for key, value in values.items()
-        }
-        return len(json.dumps(texts, separators=(",", ":")))
-    except (ValueError, RecursionError, TypeError):
-        return 0  # endless or odd data: reported by its own rule
+    texts = {
+        key: value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str)
+        for key, value in values.items()
+    }
+    return len(json.dumps(texts, separators=(",", ":")))
 
 
 def _sealed_places(stack_file: Path) -> dict[str, Any]:

@@ -49,7 +49,7 @@ CFG_008 = Rule(
 )
 
 _DEPTH = 40  # deeper than anything here; stops self-referring YAML anchors
-_BUDGET = 2_000_000  # values; stops anchors that multiply
+_BUDGET = 1_000_000  # values; stops anchors that multiply
 _ROUNDS = 60
 _CLOSE = 0.75  # similarity from which a misspelling is taken for what it resembles
 
@@ -242,6 +242,8 @@ _FORMS: Mapping[str, str] = {
 
 
 def _expected(error: ErrorDetails) -> str:
+    if error["type"] == "model_type" and error.get("ctx", {}).get("class_name") == "Disk":
+        return "name it by what does not change: `{serial: …}`, `{wwid: …}` or `{byId: …}`"
     if error["type"] == "literal_error":
         return f"one of: {', '.join(_choices(error))}"
     if error["type"] == "value_error":

@@ -42,7 +42,7 @@ class Site(Model):
     cluster: Cluster = Field(default_factory=Cluster)
     """What is built. (required)"""
     nodes: tuple[Node, ...] = ()
-    """The machines, inline or as `{file: …}`. (required)"""
+    """The machines, inline or as `{file: …}`. Only hosted clusters need none."""
     talos: Talos = Field(default_factory=Talos)
     """Operating system of the machines."""
     network: Network = Field(default_factory=Network)

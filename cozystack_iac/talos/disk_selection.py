@@ -50,6 +50,9 @@ _NUMBER = re.compile(r"(\d+)u?(?: *\* *(\w+))?$")
 _TEXT = re.compile(r'"([^"\\]*)"$|\'([^\'\\]*)\'$')
 
 
+_ANY = Disk("", "")  # for the types of its properties
+
+
 class Unjudged(Exception):
     """The expression is beyond the subset; the message names the part."""
 
@@ -86,20 +89,21 @@ def _unwrapped(term: str) -> str:
 
 def _term(term: str) -> Callable[[Disk], bool]:
     if flag := _FLAG.match(term):
-        field, expected = _field(flag[2], term), not flag[1]
+        field, expected = _field(flag[2], term, bool), not flag[1]
         return lambda disk: field(disk) is expected
     if call := _CALL.match(term):
-        field, test, argument = _field(call[1], term), _TEXT_CALLS[call[2]], call[3][1:-1]
+        field, test, argument = _field(call[1], term, str), _TEXT_CALLS[call[2]], call[3][1:-1]
         return lambda disk: test(str(field(disk)), argument)
     if comparison := _COMPARISON.match(term):
-        field, compare = _field(comparison[1], term), _COMPARE[comparison[2]]
-        literal = _literal(comparison[3].strip(), term)
-        return lambda disk: type(field(disk)) is type(literal) and compare(field(disk), literal)
+        literal, compare = _literal(comparison[3].strip(), term), _COMPARE[comparison[2]]
+        field = _field(comparison[1], term, type(literal))
+        return lambda disk: compare(field(disk), literal)
     raise Unjudged(term)
 
 
-def _field(name: str, term: str) -> Callable[[Disk], str | int | bool]:
-    if name not in _FIELDS:
+def _field(name: str, term: str, kind: type) -> Callable[[Disk], str | int | bool]:
+    """The property `name`, if it is of that kind: CEL compares nothing with a value of another type."""
+    if name not in _FIELDS or type(_FIELDS[name](_ANY)) is not kind:
         raise Unjudged(term)
     return _FIELDS[name]
 

@@ -6,16 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from cozystack_iac.stage import Progress, StageFailed, budget, format_seconds
-from cozystack_iac.talos.errors import (
-    AlreadyDone,
-    Answered,
-    NotAuthorized,
-    PeerFault,
-    Rejected,
-    TalosError,
-    Unsupported,
-    WrongPeer,
-)
+from cozystack_iac.talos.errors import AlreadyDone, NotAuthorized, Rejected, TalosError
 from cozystack_iac.talos.fleet import Fleet, MachineRef
 from cozystack_iac.talos.gate import EtcdView, Gate
 from cozystack_iac.talos.machine import Member
@@ -84,20 +75,9 @@ class Bootstrap:
             raise self._failed(
                 f"{first.name} refuses the bootstrap: {error.text}", "correct the configuration"
             ) from None
-        except Unsupported as error:
-            # Also the answer of a machine that still serves maintenance mode, so it is not final.
-            self._say(f"{first.name}: {error.text}")
-        except WrongPeer as error:
-            self._wrong(first, error)
-        except Answered as error:
-            self._say(f"{first.name}: {error.text}")
         except TalosError as error:
-            self._say(f"{first.name}: {error.text}")
-
-    def _wrong(self, first: MachineRef, error: WrongPeer) -> None:
-        if error.fault is PeerFault.MAINTENANCE:
-            self._say(f"{first.name} is still in maintenance mode: its configuration was not applied")
-        else:
+            # Not final, whatever it is: services still start, the clock is not in sync, the machine reboots. Unsupported
+            # too: a machine that still serves maintenance mode answers so.
             self._say(f"{first.name}: {error.text}")
 
     def _refuse_strangers(self, members: Sequence[Member]) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cozystack_iac.stage import Progress, StageFailed, budget
-from cozystack_iac.talos.errors import NotThere, TalosError, Unsupported, WrongPeer
+from cozystack_iac.talos.client import Machine
+from cozystack_iac.talos.errors import NotThere, TalosError, WrongPeer
 from cozystack_iac.talos.fleet import CALL_S, Fleet, MachineRef
 from cozystack_iac.talos.machine import EtcdStatus, Member
 from cozystack_iac.talos.transport import look
@@ -94,22 +95,10 @@ class Gate:
                 services = {service.name: service for service in await client.services()}
                 etcd = services.get("etcd")
                 if etcd is not None and etcd.state in _NOT_STARTED:
-                    return EtcdView(machine, dormant=not await self._has_data(machine), trouble=f"etcd is {etcd.state}")
+                    return EtcdView(machine, dormant=not await _has_data(client), trouble=f"etcd is {etcd.state}")
                 return EtcdView(machine, False, await client.etcd_members(), await client.etcd_status())
         except TalosError as error:
             return EtcdView(machine, trouble=error.text)
-
-    async def _has_data(self, machine: MachineRef) -> bool:
-        """Whether etcd has lived here before. A folder cannot be read, so any answer but "not there" means yes."""
-        try:
-            await self._fleet.ask(machine, lambda client: client.read("/var/lib/etcd/member"))
-        except NotThere:
-            return False
-        except Unsupported:
-            raise
-        except TalosError:
-            return True
-        return True
 
     async def _silent_api_servers(self) -> list[str]:
         """API servers that do not complete a TLS handshake; that is as much as can be asked without a kubeconfig."""
@@ -125,3 +114,14 @@ class Gate:
         except (TalosError, TimeoutError):
             return f"{machine.name}: the API server does not answer"
         return ""
+
+
+async def _has_data(client: Machine) -> bool:
+    """Whether etcd has lived here before. A folder cannot be read, so any answer but "not there" means yes."""
+    try:
+        await client.read("/var/lib/etcd/member")
+    except NotThere:
+        return False
+    except TalosError:
+        return True
+    return True

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 
 from cozystack_iac.stage import Progress, StageFailed, budget, format_seconds
 from cozystack_iac.talos import configuration
-from cozystack_iac.talos.errors import Answered, NotYet, PeerFault, TalosError, WrongPeer
-from cozystack_iac.talos.fleet import Fleet, Found, MachineRef, Sight, absent, in_batches, together
+from cozystack_iac.talos.errors import Answered, NotYet, TalosError
+from cozystack_iac.talos.fleet import Fleet, Found, MachineRef, Sight, in_batches, together
 from cozystack_iac.talos.gate import Gate
 from cozystack_iac.talos.machine import ApplyMode, Stage
 
+APPLY_S = 30.0  # a configuration is validated against disks and written before the answer
 LOOK_EVERY_S = 0.5  # a machine that comes back has no way to say so
 STUBBORN_S = 60.0  # how long a peer may be the wrong one before it will not heal by itself
 LEAVES_WITHIN_S = 120.0  # a reboot that was accepted cuts the connection well before that
@@ -29,8 +31,7 @@ class Wish:
     """What one machine shall carry."""
 
     machine: MachineRef
-    configuration: str
-    digest: str
+    configuration: str = field(repr=False)
 
 
 class Rollout:
@@ -46,26 +47,26 @@ class Rollout:
         progress: Progress,
     ) -> None:
         self._fleet = fleet
-        self._wishes = [
-            Wish(m, configurations[m.name], configuration.digest(configurations[m.name])) for m in fleet.machines
-        ]
+        self._wishes = [Wish(m, configurations[m.name]) for m in fleet.machines]
         self._deadline_s = deadline_s
         self._worker_batch = worker_batch
         self._progress = progress
         self._gate = Gate(fleet, progress)
-        self._applied: set[str] = set()
+        self._given: set[str] = set()
+        self._returned: dict[str, bool] = {}
 
     async def run(self) -> dict[str, str]:
         """Until every machine runs with its configuration; digests by machine. Raises StageFailed."""
         sights = await self._survey()
-        fresh = [w for w in self._wishes if sights[w.machine.name].found is Found.FRESH]
-        settling = [w for w in self._wishes if sights[w.machine.name].found is Found.SAME]
-        older = [w for w in self._wishes if sights[w.machine.name].found is Found.DIFFERENT]
-        if adopted := [w.machine.name for w in settling]:
+        by_standing: dict[Found, list[Wish]] = defaultdict(list)
+        for wish in self._wishes:
+            by_standing[sights[wish.machine.name].found].append(wish)
+        if adopted := [w.machine.name for w in by_standing[Found.SAME]]:
             self._progress.say(f"configured already, left alone: {_names(adopted)}")
-        await together([*fresh, *settling], self._bring_up)
-        await self._change(older)
-        return {w.machine.name: w.digest for w in self._wishes}
+        settling = [w for w in by_standing[Found.SAME] if not _is_up(sights[w.machine.name])]
+        await together([*by_standing[Found.FRESH], *settling], self._bring_up)
+        await self._change(by_standing[Found.DIFFERENT])
+        return {w.machine.name: configuration.digest(w.configuration) for w in self._wishes}
 
     # Looking --------------------------------------------------------------------------------------------------------
 
@@ -79,7 +80,7 @@ class Rollout:
                 open_ = [
                     w for w in self._wishes if w.machine.name not in sights or not _settled(sights[w.machine.name])
                 ]
-                found = await asyncio.gather(*(self._fleet.find(w.machine, w.digest) for w in open_))
+                found = await asyncio.gather(*(self._fleet.find(w.machine, w.configuration) for w in open_))
                 now = time.monotonic()
                 for wish, sight in zip(open_, found, strict=True):
                     sights[wish.machine.name] = sight
@@ -136,43 +137,52 @@ class Rollout:
         except TalosError:
             return True
 
-    async def _until_configured(self, wish: Wish) -> None:
-        machine, stubborn_since = wish.machine, None
+    async def _until_configured(self, wish: Wish, *, may_change: bool = False, until: frozenset[Stage] = UP) -> None:
+        """Look, give the configuration at most once, look again until it is in effect.
+
+        An answer that got lost is found out by looking again, never by giving it twice on a guess.
+        """
+        machine = wish.machine
+        stubborn_since: float | None = None
         while True:
-            sight = await self._fleet.find(machine, wish.digest)
-            if sight.found is Found.SAME and sight.status is not None and sight.status.stage in UP:
-                self._note(machine, sight.status.stage.value)
+            sight = await self._fleet.find(machine, wish.configuration)
+            given = machine.name in self._given
+            if sight.found is Found.SAME and _is_up(sight, until):
+                self._note(machine, str(sight.status))
                 return
-            if sight.found is Found.FRESH and machine.name not in self._applied:
-                await self._apply_first(wish)
-            stubborn = sight.found in (Found.STRANGE, Found.FOREIGN, Found.DIFFERENT)
+            if sight.found is Found.FRESH and not given:
+                await self._give(wish, self._apply_first)
+            elif sight.found is Found.DIFFERENT and may_change and not given:
+                await self._give(wish, self._apply_later)
+            self._returned[machine.name] = given and sight.found is Found.FRESH
+            stubborn = sight.found in (Found.STRANGE, Found.FOREIGN) or (sight.found is Found.DIFFERENT and given)
             stubborn_since = (stubborn_since or time.monotonic()) if stubborn else None
             if stubborn_since is not None and time.monotonic() - stubborn_since > STUBBORN_S:
-                raise self._failed(
-                    wish, sight.text, "look at its console; correct what is said above and run `pulumi up` again"
-                )
+                raise self._failed(wish, sight.text, "look at its console, then run `pulumi up` again")
             self._progress.say(self._fleet.summary())
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _apply_first(self, wish: Wish) -> None:
-        """Hand the configuration over, once per run. An answer that got lost is found out by looking again."""
+    async def _give(self, wish: Wish, apply: Callable[[Wish], Awaitable[None]]) -> None:
         machine = wish.machine
         self._note(machine, "is given its configuration")
         try:
-            async with self._fleet.maintenance(machine) as client:
-                # AUTO is the one mode that every version from 1.10 on takes in maintenance mode.
-                await client.apply(wish.configuration, ApplyMode.AUTO, deadline_s=30)
-        except NotYet as error:
-            self._note(machine, f"says: {error.text}")  # it is applying one already, or the API is not complete yet
-            return
+            await apply(wish)
+        except NotYet as error:  # it is applying one already, or its API is not complete yet
+            self._note(machine, f"says: {error.text}")
         except Answered as error:
-            raise self._rejected(wish, error) from None
+            text = configuration.redacted(error.text, wish.configuration)
+            raise self._failed(
+                wish, f"refused its configuration: {text}", "correct the stack file, then run `pulumi up` again"
+            ) from None
         except TalosError as error:
-            if not absent(error) and not isinstance(error, WrongPeer):
-                raise
             self._note(machine, error.text)
-            return
-        self._applied.add(machine.name)
+        else:
+            self._given.add(machine.name)
+
+    async def _apply_first(self, wish: Wish) -> None:
+        async with self._fleet.maintenance(wish.machine) as client:
+            # AUTO is the mode that every version from 1.10 on takes in maintenance mode.
+            await client.apply(wish.configuration, ApplyMode.AUTO, deadline_s=APPLY_S)
 
     # Later configurations -------------------------------------------------------------------------------------------
 
@@ -186,32 +196,28 @@ class Rollout:
         await in_batches(workers, self._worker_batch, self._change_one)
 
     async def _change_one(self, wish: Wish) -> None:
+        """A machine that was running is waited for until it runs again; one that never was only has to be up."""
         async with budget(self._deadline_s, lambda: self._not_back(wish, self._deadline_s)):
-            try:
-                await self._apply_later(wish)
-            except Answered as error:
-                raise self._rejected(wish, error) from None
-            await self._until_configured(wish)
+            sight = await self._fleet.find(wish.machine, wish.configuration)
+            ran = sight.status is not None and sight.status.stage is Stage.RUNNING
+            await self._until_configured(wish, may_change=True, until=frozenset({Stage.RUNNING}) if ran else UP)
 
     async def _apply_later(self, wish: Wish) -> None:
         """Apply, and see a needed reboot through: up to 1.13 the machine does it by itself, later it has to be told."""
         machine = wish.machine
-        self._note(machine, "is given its new configuration")
         async with self._fleet.secure(machine) as client:
             version, before = await client.version(), await client.configuration()
-            applied = await client.apply(wish.configuration, ApplyMode.AUTO, deadline_s=30)
+            applied = await client.apply(wish.configuration, ApplyMode.AUTO, deadline_s=APPLY_S)
+            self._given.add(machine.name)
             reboots = applied.mode is ApplyMode.REBOOT
-            if not reboots and not configuration.applying_reboots(version):
-                reasons = configuration.reboot_reasons(before, wish.configuration)
-                if reasons:
-                    self._note(machine, f"reboots for {', '.join(reasons)}")
-                    await client.reboot()
-                    reboots = True
+            needed = configuration.change_takes_reboot(before, wish.configuration)
+            if needed and not configuration.applying_reboots(version):
+                self._note(machine, "is told to reboot: its new configuration takes effect at boot")
+                await client.reboot()
+                reboots = True
             # The reply comes before the reboot; only the lost connection says that what answers next is the new life.
             if reboots and not await client.hangs_up(LEAVES_WITHIN_S):
-                raise self._failed(
-                    wish, "accepted a reboot and did not go", "reboot it from its console, then run `pulumi up` again"
-                )
+                raise self._failed(wish, "accepted a reboot and did not go", "reboot it, then run `pulumi up` again")
 
     # Saying ---------------------------------------------------------------------------------------------------------
 
@@ -225,12 +231,6 @@ class Rollout:
         states = {name: self._fleet.seen.get(name, "not touched") for name in names}
         return {**states, **({"others": f"{left_out} more"} if left_out else {})}
 
-    def _rejected(self, wish: Wish, error: Answered) -> StageFailed:
-        text = configuration.redacted(error.text, wish.configuration)
-        return self._failed(
-            wish, f"refused its configuration: {text}", "correct the stack file and run `pulumi up` again"
-        )
-
     def _failed(self, wish: Wish, text: str, next_step: str) -> StageFailed:
         self._fleet.seen[wish.machine.name] = text
         return StageFailed(
@@ -242,24 +242,22 @@ class Rollout:
 
     def _not_back(self, wish: Wish, limit_s: float) -> StageFailed:
         machine = wish.machine
-        again = self._fleet.seen.get(machine.name) == str(
-            Stage.MAINTENANCE
-        ) or PeerFault.MAINTENANCE.value in self._fleet.seen.get(machine.name, "")
-        hint = (
-            "it is in maintenance mode again: it booted from the installation medium, or Talos was not installed; "
-            if again
-            else ""
-        )
+        hint = "it is in maintenance mode again: it booted from its medium, or Talos was not installed; "
         return StageFailed(
-            f"{machine.name} did not come back after its configuration was applied ({format_seconds(limit_s)} budget used up).",
+            f"{machine.name} did not come back with its configuration ({format_seconds(limit_s)} budget used up).",
             details=self._states(machine),
             means="the machine is not part of the cluster; the others keep what they have, nothing was lost",
-            next_step=f"{hint}look at its console; when it answers again run `pulumi up`: it continues from here",
+            next_step=f"{hint if self._returned.get(machine.name) else ''}look at its console; "
+            "when it answers again run `pulumi up`: it continues from here",
         )
 
 
 def _settled(sight: Sight) -> bool:
     return sight.found in (Found.FRESH, Found.SAME, Found.DIFFERENT)
+
+
+def _is_up(sight: Sight, stages: frozenset[Stage] = UP) -> bool:
+    return sight.status is not None and sight.status.stage in stages
 
 
 def _names(names: list[str], *, most: int = 8) -> str:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -128,6 +128,7 @@ class Expected:
 
     identity: Identity | None = None
     fingerprint: str | None = None
+    waits_for_first_word: ClassVar[bool] = True
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -249,10 +250,12 @@ class Connection(Channel):
             return found
         try:
             peer = await look(self.address, self._port, limits=self._limits)
-        except TalosError:
-            return found
+        except TalosError as error:
+            return error  # it left in between: nobody knows who it was
         if peer.in_maintenance:
             return WrongPeer(self.address, PeerFault.MAINTENANCE)
+        if self._expected.identity is not None and self._expected.identity.signed_it(peer.der):
+            return Unreachable(self.address, "it is changing its certificate")  # maintenance a moment ago, ours by now
         return found if peer.from_talos_ca else WrongPeer(self.address, PeerFault.NOT_TALOS)
 
     async def _dial(self) -> socket.socket:
@@ -290,7 +293,8 @@ class Connection(Channel):
             self._expected.judge(self.address, self.peer)
             if tls.selected_alpn_protocol() != "h2":
                 raise WrongPeer(self.address, PeerFault.NOT_TALOS, "it speaks TLS but not HTTP/2")
-            await protocol.first_word
+            if self._expected.waits_for_first_word:
+                await protocol.first_word
         except BaseException:
             transport.abort()
             raise
@@ -330,7 +334,9 @@ async def look(address: str, port: int = PORT, *, limits: Limits | None = None) 
 
 @dataclass(frozen=True)
 class _Anybody(Expected):
-    """Takes any certificate, to learn whose it is."""
+    """Takes any certificate, to learn whose it is, and hangs up."""
+
+    waits_for_first_word: ClassVar[bool] = False
 
     def judge(self, address: str, peer: Peer) -> None:
         return

@@ -12,6 +12,7 @@ from lab.events import Event
 from lab.machines import etcd, pki
 from lab.machines.calls import answers
 from lab.machines.node import Node
+from lab.scenario import Effect
 from lab.world import World
 
 __all__ = ["Machines"]
@@ -35,6 +36,7 @@ class Machines:
 
     async def __aenter__(self) -> Machines:
         self._world.log.on(self._react)
+        self._world.faults.handle("machine", self._effect)
         try:
             for node in self.nodes.values():
                 await node.start()
@@ -65,6 +67,16 @@ class Machines:
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not self._closed and not task.cancelled() and (error := task.exception()) is not None:
             self._world.log.record("lab", "machine simulator crashed", task=task.get_name(), error=repr(error))
+
+    def _effect(self, effect: Effect) -> None:
+        change = effect.machine
+        if change is None:
+            return
+        self._world.change(change)
+        if effect.for_s is not None:
+            after = effect.for_s
+            node = self.nodes[change.name]
+            node.order(lambda: node.powered_again(after))
 
     def _react(self, event: Event) -> None:
         """Power, replacement and node registration reach the machines through the log."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lab.machines.config import AppliedConfig
@@ -18,7 +20,8 @@ def bootstrap(node: Node, config: AppliedConfig) -> None:
     state, world = node.state, node.world
     state.etcd_data, state.etcd = True, EtcdPhase.STARTING
     state.touch()
-    if world.cluster.bootstrapped:
+    others = (peer.state for name, peer in node.peers.items() if name != state.name)
+    if world.cluster.bootstrapped and any(other.etcd_data for other in others):
         world.log.record("cluster", "bootstrapped again", by=state.name)
         return
     _fill(world, config)
@@ -30,7 +33,8 @@ def bootstrap(node: Node, config: AppliedConfig) -> None:
 def _fill(world: World, config: AppliedConfig) -> None:
     """What the control plane simulator needs to act as this cluster."""
     cluster, planes = world.cluster, [c for c in _configs(world, config) if c.role == "controlplane"]
-    cluster.bootstrapped = True
+    cluster.bootstrapped, cluster.leader = True, None
+    cluster.members.clear()
     cluster.name, cluster.endpoint = config.cluster_name, config.endpoint
     cluster.ca_crt, cluster.ca_key = config.kubernetes_ca.crt, config.kubernetes_ca.key
     cluster.cert_sans = tuple(dict.fromkeys(san for c in planes for san in c.api_sans))
@@ -60,7 +64,10 @@ async def joining(world: World, nodes: dict[str, Node]) -> None:
         seen = len(world.log.events)
         node = next((n for n in nodes.values() if _may_join(n)), None)
         if node is None:
-            await world.log.wait_for(lambda event, seen=seen: event.seq > seen)  # type: ignore[misc]
+            # Services that come up are no event, so a few seconds of the machines' lives are enough to look again.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(world.clock.wall(5.0)):
+                    await world.log.wait_for(lambda event, seen=seen: event.seq > seen)  # type: ignore[misc]
             continue
         await world.clock.sleep(delays.etcd_join)
         if _may_join(node):
@@ -101,7 +108,10 @@ async def restart(node: Node) -> None:
     node.state.etcd = EtcdPhase.STARTING
     node.state.touch()
     await node.world.clock.sleep(node.world.scenario.delays.etcd_start / 2)
-    if node.state.name in node.world.cluster.members:
+    members = node.world.cluster.members
+    if not members:  # it was the first member and lost its power before it was up
+        _join(node, learner=False)
+    if node.state.name in members:
         _promote(node)
 
 

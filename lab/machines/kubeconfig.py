@@ -10,7 +10,7 @@ import tarfile
 
 from lab.machines import pki
 from lab.machines.config import AppliedConfig
-from lab.machines.resources import emit
+from lab.machines.emit import emit
 
 TALOS_IMAGE = re.compile(r":v1\.\d+\.\d+")  # a tag of a Talos release at the end of an image reference
 

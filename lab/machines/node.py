@@ -10,9 +10,10 @@ import asyncio
 import ssl
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-from lab.machines import etcd, pki
+from lab.machines import etcd, pki, wiping
 from lab.machines.config import AppliedConfig, image_tag
 from lab.machines.dispatch import Calls
 from lab.machines.selector import NoSuchDisk, pick
@@ -21,6 +22,7 @@ from lab.machines.store import Store
 from lab.world import EtcdPhase, MachineState, Stage, World
 
 REPLY_LEAVES_S = 0.02  # wall time a reply gets to leave before the port closes, whatever the scale
+ISSUER_POLL_S = 5.0  # real-life seconds between two tries of a worker to get its certificate from trustd
 Step = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -122,37 +124,53 @@ class Node:
             self.say("off")
         if wanted in ("on", "cycle") and not self.state.powered:
             self.state.powered = True
-            await self._boot()
+            await self.boot()
+
+    async def powered_again(self, after: float) -> None:
+        """The power comes back after so many real-life seconds."""
+        await self.world.clock.sleep(after)
+        await self.power("on")
 
     async def replace(self, by: str) -> None:
         """Another life in the same place: a fresh machine in maintenance, or one of somebody else's cluster."""
         await self._go_dark()
-        self._forget_config(keep_installed=by == "foreign")
+        wiping.forget_config(self, keep_installed=by == "foreign")
         await (self._open_foreign() if by == "foreign" else self._open_maintenance())
 
     async def _open_foreign(self) -> None:
         ca = pki.new_ca("talos")
         certificate = pki.api_certificate(ca, f"other-{self.state.name}", [self.state.address])
         self.state.stage, self.state.door, self.state.installed = Stage.RUNNING, "secure", True
-        await self.door.serve(pki.secure_context(certificate, [ca.crt]), self.calls)
+        context = pki.secure_context(certificate, [ca.crt])
+        await self.door.serve(lambda: context, self.calls)
 
     async def _open_maintenance(self) -> None:
         self.state.stage, self.state.door = Stage.MAINTENANCE, "maintenance"
         sans = [self.state.hostname, self.state.address, "127.0.0.1", "::1"]
-        certificate = pki.maintenance_certificate(self.maintenance_ca, sans)
-        await self.door.serve(pki.maintenance_context(certificate), self.calls)
+
+        @cache  # made when first needed: of a thousand machines few are ever asked
+        def context() -> ssl.SSLContext:
+            return pki.maintenance_context(pki.maintenance_certificate(self.maintenance_ca, sans))
+
+        await self.door.serve(context, self.calls)
         self.say("maintenance")
 
     async def _open_secure(self, config: AppliedConfig) -> None:
         """apid with a certificate of the config's CA. A worker has only that CA's certificate: trustd signs for it."""
         issuer = self._issuer(config)
         if issuer is None:
-            self.say("no certificate", reason="no running control plane has the key of machine.ca")
+            self.say("no certificate", reason="no control plane has the key of machine.ca yet")
+            self._later(self._wait_for_issuer(config))
             return
         certificate = pki.api_certificate(issuer, self.state.hostname, self._sans(config))
-        self._context = pki.secure_context(certificate, config.accepted_os_cas)
+        context = self._context = pki.secure_context(certificate, config.accepted_os_cas)
         self.state.door = "secure"
-        await self.door.serve(self._context, self.calls)
+        await self.door.serve(lambda: context, self.calls)
+
+    async def _wait_for_issuer(self, config: AppliedConfig) -> None:
+        while self._issuer(config) is None:
+            await self.world.clock.sleep(ISSUER_POLL_S)
+        await self._open_secure(config)
 
     def _issuer(self, config: AppliedConfig) -> pki.Issued | None:
         holders = [config, *(peer.state.config for peer in self.peers.values() if peer.state.config is not None)]
@@ -174,13 +192,15 @@ class Node:
         await self.door.close()
         self.state.touch()
 
-    async def _boot(self) -> None:
+    async def boot(self) -> None:
         self.state.stage = Stage.BOOTING
         await self.world.clock.sleep(self.world.scenario.delays.boot)
         await self._come_up()
 
     async def _come_up(self) -> None:
         state, self.rebooting = self.state, False
+        if not state.installed:  # a config that no disk keeps is gone with the power
+            wiping.forget_config(self, keep_installed=False)
         if state.next_talos is not None:
             state.talos, state.next_talos = state.next_talos, None
         if state.staged is not None:
@@ -290,18 +310,17 @@ class Node:
         if state.minor >= 13:
             await self._open_secure(config)
         self.say("installing", image=config.install_image)
+        await self.world.clock.sleep(delays.install)
         try:
             disk = pick(config, [d.spec for d in state.disks.values()])
+            if not image_tag(config.install_image).startswith("v1."):
+                raise NoSuchDisk(f'image "{config.install_image}" cannot be pulled')
         except NoSuchDisk as error:
             self.say("install failed", reason=str(error))
-            return
-        if not image_tag(config.install_image).startswith("v1."):
-            self.say("install failed", reason=f'image "{config.install_image}" cannot be pulled')
-            return
-        await self.world.clock.sleep(delays.install)
-        self._written_to(disk.dev, config.install_image)
-        self.say("installed", dev=disk.dev, serial=disk.serial, image=config.install_image)
-        await self._reboot()
+        else:
+            self._written_to(disk.dev, config.install_image)
+            self.say("installed", dev=disk.dev, serial=disk.serial, image=config.install_image)
+        await self._reboot()  # a failed installation ends in maintenance again: nothing was kept
 
     def _written_to(self, dev: str, image: str) -> None:
         for disk in self.state.disks.values():
@@ -320,7 +339,7 @@ class Node:
         else:
             self.state.extensions = self.state.spec.extensions
 
-    # ---- reboot, shutdown, upgrade, reset -------------------------------------------------------------------------
+    # ---- reboot, shutdown, upgrade -------------------------------------------------------------------------
 
     def reboot(self) -> None:
         self.rebooting = True
@@ -329,10 +348,10 @@ class Node:
     async def _reboot(self) -> None:
         self.state.stage = Stage.REBOOTING
         self.say("rebooting")
-        await self._shut_down()
-        await self._boot()
+        await self.shut_down()
+        await self.boot()
 
-    async def _shut_down(self) -> None:
+    async def shut_down(self) -> None:
         self.state.touch()
         await asyncio.sleep(max(self.world.clock.wall(self.world.scenario.delays.shut_down), REPLY_LEAVES_S))
         await self._go_dark()
@@ -341,7 +360,7 @@ class Node:
         async def step() -> None:
             self.state.stage = Stage.SHUTTING_DOWN
             self.say("shutting down")
-            await self._shut_down()
+            await self.shut_down()
             self.state.powered = False
 
         self.order(step)
@@ -359,53 +378,6 @@ class Node:
             await self._reboot()
 
         self.order(step)
-
-    def reset(self, *, graceful: bool, reboot: bool, partitions: list[str], system: bool, disks: list[str]) -> None:
-        """Wipe what was named. A machine whose whole system disk is gone boots only if it did not boot from it."""
-
-        async def step() -> None:
-            self.state.stage = Stage.RESETTING
-            self.say("resetting", partitions=partitions, system=system, disks=disks)
-            if graceful:
-                etcd.leave(self)
-            await self._shut_down()
-            await self.world.clock.sleep(self.world.scenario.delays.reset)
-            self._wipe(partitions, system, disks)
-            if not reboot or (system and not partitions and self.state.spec.installed):
-                self.state.powered = False
-                self.say("off", reason="no boot device" if reboot else "reset")
-                return
-            await self._boot()
-
-        self.order(step)
-
-    def _wipe(self, partitions: list[str], system: bool, disks: list[str]) -> None:
-        for path in disks:
-            self.wipe_disk(path.removeprefix("/dev/"))
-        if "EPHEMERAL" in partitions:
-            self.state.etcd_data = False
-        if "STATE" in partitions:
-            self._forget_config(keep_installed=True)
-        if system and not partitions:
-            self._forget_config(keep_installed=False)
-
-    def wipe_disk(self, dev: str) -> None:
-        disk = self.state.disks[dev]
-        self.state.lose_from_pool(disk)
-        disk.residue = disk.pool = None
-        self.say("disk wiped", dev=dev, serial=disk.spec.serial)
-        self.state.touch()
-
-    def _forget_config(self, *, keep_installed: bool) -> None:
-        state = self.state
-        state.config = state.staged = None
-        state.etcd, state.etcd_data = EtcdPhase.ABSENT, False
-        state.node_registered = state.node_ready = self.rebooting = False
-        self.world.cluster.members.pop(state.name, None)
-        if not keep_installed:
-            state.installed = False
-            for disk in state.disks.values():
-                disk.system = False
 
     # ---- timers ---------------------------------------------------------------------------------------------------
 

@@ -6,13 +6,13 @@ follow what a v1.13 server sends.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Interface
 from typing import Any
 
+from lab.machines.emit import emit
 from lab.machines.selector import symlinks
 from lab.machines.services import services
 from lab.scenario import LinkSpec
@@ -351,39 +351,6 @@ KINDS: Mapping[str, Kind] = {
         Kind("runtime", "Diagnostics.runtime.talos.dev", "runtime.DiagnosticsController", _nothing),
     )
 }
-
-
-def emit(value: Any, indent: int = 0) -> str:
-    """YAML of plain data: block style, four spaces, as Go's encoder writes it. Fast: a thousand machines are asked at once."""
-    pad = " " * indent
-    if isinstance(value, dict):
-        return "".join(f"{pad}{key}:{_tail(item, indent)}" for key, item in value.items())
-    lines = []
-    for item in value:
-        body = emit(item, indent + 2) if isinstance(item, dict) else f"{pad}  {_scalar(item)}\n"
-        lines.append(f"{pad}- {body[indent + 2 :]}")
-    return "".join(lines)
-
-
-def _tail(value: Any, indent: int) -> str:
-    if isinstance(value, dict | list) and value:
-        return "\n" + emit(value, indent + 4)
-    if isinstance(value, dict | list):
-        return " {}\n" if isinstance(value, dict) else " []\n"
-    return f" {_scalar(value)}\n"
-
-
-def _scalar(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return str(value)
-    text = str(value)
-    plain = re.fullmatch(r"[A-Za-z/][A-Za-z0-9_./-]*", text) and text.lower() not in _WORDS
-    return text if plain else json.dumps(text, ensure_ascii=False)
-
-
-_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 
 
 def _present(**values: Any) -> dict[str, Any]:

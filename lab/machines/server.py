@@ -79,14 +79,14 @@ class Door:
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Transport] = set()
 
-    async def serve(self, context: ssl.SSLContext, calls: Mapping[str, Handler]) -> None:
-        """gRPC with these methods. A door that is open already closes first."""
+    async def serve(self, context: Callable[[], ssl.SSLContext], calls: Mapping[str, Handler]) -> None:
+        """gRPC with these methods. `context` is asked for per connection. A door that is open already closes first."""
         codec, dispatch = ProtoCodec(), _DispatchServerEvents()
 
         def grpc() -> asyncio.Protocol:
             return _Grpc(CallHandler(cast("dict[str, Handler]", calls), codec, None, dispatch), _CONFIG, _H2)
 
-        await self._listen(lambda: _CountedTls(context, grpc))
+        await self._listen(lambda: _CountedTls(context(), grpc))
 
     async def stay_silent(self) -> None:
         """Accepts and never says a word: a firewall that swallows, a hung host."""

@@ -6,6 +6,7 @@ asyncio's own server drops the alert and resets the connection, and the alert is
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Callable
 from typing import Any, cast
@@ -100,10 +101,8 @@ class _Inside(asyncio.Transport):
     def close(self) -> None:
         if self.is_closing():
             return
-        try:
+        with contextlib.suppress(ssl.SSLError):  # our close_notify goes out; the peer's is not waited for
             self._server.tls.unwrap()
-        except ssl.SSLError:
-            pass  # our close_notify is in the buffer; the peer's is not waited for
         self._server.flush()
         self._server.raw.close()
 

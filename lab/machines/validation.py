@@ -12,7 +12,8 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from lab.machines.config import AppliedConfig, Doc, image_tag, is_network
+from lab.machines.config import AppliedConfig, Doc, image_tag
+from lab.machines.decoding import is_network
 from lab.machines.selector import NoSuchDisk, pick
 from lab.scenario import DiskSpec
 

@@ -46,10 +46,14 @@ async def run(world: World, kubeconfig: str, state: Path) -> None:
     unknown = sorted(world.scenario.platform.options.keys() - OPTIONS)
     if unknown:
         raise UnknownOption(f"platform options {', '.join(unknown)} do not exist; there are {', '.join(OPTIONS)}")
+
+    def refused(message: str) -> None:
+        world.log.record("platform", "write refused", message=message)
+
     known = catalogue.load(world.scenario.cozystack)
     tools = toolbox.install(state / "bin")
     async with Kube.connect(kubeconfig, deadline_s=30) as kube, asyncio.TaskGroup() as tasks:
-        platform = Platform(world, Hub(kube, tasks), known, state)
+        platform = Platform(world, Hub(kube, tasks, refused), known, state)
         operator = Operator(platform)
         effects = ReleaseEffects(platform, operator)
         controller = HelmController(platform, effects)

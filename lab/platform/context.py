@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab.events import Signal
 from lab.platform.catalogue import Catalogue, Choice
 from lab.platform.hub import Hub
 from lab.platform.schedule import Schedule
@@ -30,7 +29,6 @@ class Platform:
     namespaces: dict[str, bool] = field(default_factory=dict)  # made by the operator -> privileged
     cni_ready: bool = False
     pools: dict[tuple[str, str], str] = field(default_factory=dict)  # (node, LINSTOR pool) -> zpool
-    changed: Signal = field(default_factory=Signal)  # something a wait may depend on has changed
 
     @property
     def kstatus(self) -> bool:

@@ -41,7 +41,7 @@ class Dashboard:
         fallback = web.context(pki.issue_serving(self._authority, FAKE_NAME, ["ingress.local"]))
         fallback.sni_callback = self._choose
         server = await web.serve(self._answer, str(spec.ingress), spec.https_port, fallback)
-        self._platform.hub.tasks.create_task(_until_cancelled(server), name="ingress")
+        self._platform.hub.spawn(_until_cancelled(server), name="ingress")
         self._platform.world.log.record("ingress", "open", address=str(spec.ingress), port=spec.https_port)
 
     def _choose(self, connection: ssl.SSLSocket | ssl.SSLObject, name: str | None, _default: ssl.SSLContext) -> None:
@@ -66,7 +66,8 @@ class Dashboard:
     def _label(self, host: str) -> str | None:
         """`dashboard` for dashboard.HOST; None for hosts of others."""
         label, _, rest = host.partition(".")
-        return label if rest == self._platform.host and label in ("dashboard", "api", "keycloak", "grafana") else None
+        served = {"dashboard", "api", "grafana"} | ({"keycloak"} if self._platform.oidc else set())
+        return label if rest == self._platform.host and label in served else None
 
     async def _answer(self, request: Request) -> Response:
         passed_through = self._label(request.server_name) == "api"  # decided by the TLS greeting, before any HTTP

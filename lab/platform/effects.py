@@ -47,6 +47,7 @@ class ReleaseEffects:
             for package in platform.known.packages
             for component in package.components
         }
+        self._unfinished: set[str] = set()
         self._starting: dict[str, list[Handler]] = {PLATFORM_RELEASE: [operator.emit]}
         self._applied: dict[str, list[Handler]] = {
             "cozy-cert-manager/cert-manager-issuers": [self._issuers],
@@ -68,6 +69,8 @@ class ReleaseEffects:
 
     def gate(self, ref: str) -> str | None:
         """What a finished action still waits for; the text names it as kstatus does."""
+        if ref in self._unfinished:
+            return f"Release/{ref}"
         if self._platform.kstatus:
             if ref == PLATFORM_RELEASE:
                 return self._operator.unready()
@@ -78,6 +81,14 @@ class ReleaseEffects:
         return f"StatefulSet/{ref}" if ref in needs and not self._volumes(ref) else None
 
     async def starting(self, ref: str) -> None:
+        """What the chart renders beside workloads. The action is not over before all of it is written."""
+        self._unfinished.add(ref)
+        try:
+            await self._write(ref)
+        finally:
+            self._unfinished.discard(ref)
+
+    async def _write(self, ref: str) -> None:
         for handler in self._starting.get(ref, ()):
             await handler()
         children = self._children(ref)
@@ -87,10 +98,18 @@ class ReleaseEffects:
             await self._network()
         if ref == "cozy-system/cozystack-basics":
             await self._root_namespace()
+        await self._drop_unwanted(ref, children)
         for child in children:
             if child.namespace not in ("tenant-root", *self._platform.namespaces):
                 await ensure_namespace(self._platform, child.namespace)
             await self._hub.create(objects.chart_release(child))
+
+    async def _drop_unwanted(self, ref: str, wanted: list[ChartRelease]) -> None:
+        """A switch that was turned off again takes its release with it."""
+        store = self._hub.store(kind_ref("HelmRelease"))
+        for child in self._platform.known.charts:
+            if child.parent == ref and child not in wanted and store.get(child.name, child.namespace):
+                await self._hub.delete(kind_ref("HelmRelease", child.namespace, child.name))
 
     async def applying(self, ref: str) -> None:
         names = self._crds.get(ref, ())
@@ -152,7 +171,7 @@ class ReleaseEffects:
 
     def _node_seen(self, before: Object | None, after: Object | None) -> None:
         if before is None and after is not None and self._platform.cni_ready:
-            self._hub.tasks.create_task(self._annotate(after["metadata"]["name"]))
+            self._hub.spawn(self._annotate(after["metadata"]["name"]))
 
     async def _annotate(self, node: str) -> None:
         await self._hub.patch(kind_ref("Node", name=node), {"metadata": {"annotations": {CNI_ANNOTATION: "ready"}}})

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from cozystack_iac.kube.client import Object
-from lab.events import Signal
 from lab.platform import helmstatus, objects
 from lab.platform.context import Platform
 from lab.platform.helmstatus import HelmStatus
@@ -19,6 +18,7 @@ from lab.platform.schedule import MAIN_POOL, Failing, Schedule, Step, View
 from lab.platform.timing import INTERVAL_S, TIMEOUT_S
 from lab.scenario import Effect
 
+BUSY_HOST_S = 20.0  # wall seconds that the lab's own writes may take before a wait on them may fail
 SHORT_LIVED_S = 0.05  # wall seconds; a passing state that is over sooner is not worth a write
 
 
@@ -37,10 +37,15 @@ class HelmController:
     def __init__(self, platform: Platform, effects: Effects) -> None:
         self._platform = platform
         self._effects = effects
-        self._wake = Signal()
+        self._wake = asyncio.Event()
         self._store = platform.hub.store(kind_ref("HelmRelease"))
         self._writer = _StatusWriter(platform)
-        self.schedule = Schedule(platform.behaviour, effects.gate, kstatus=platform.kstatus)
+        self.schedule = Schedule(
+            platform.behaviour,
+            effects.gate,
+            kstatus=platform.kstatus,
+            patience_s=BUSY_HOST_S * platform.world.clock.scale,
+        )
         platform.schedule = self.schedule
         platform.world.faults.handle("release", self._fault)
 
@@ -48,22 +53,21 @@ class HelmController:
         self._store.on(self._seen)
         clock = self._platform.world.clock
         while True:
-            woken = asyncio.ensure_future(self._wake.wait())
+            self._wake.clear()
             for step in self.schedule.advance(clock.now()):
                 self._carry_out(step)
             at = self.schedule.next_at()
             wait_s = None if at is None else max(clock.wall(at - clock.now()), 0.002)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
-                    await woken
-            woken.cancel()
+                    await self._wake.wait()
 
     def _seen(self, before: Object | None, after: Object | None) -> None:
         if after is not None:
             self.schedule.observe(view(after), self._platform.world.clock.now())
         elif before is not None:
             self.schedule.forget(_ref(before))
-        self._wake.notify()
+        self._wake.set()
 
     def _carry_out(self, step: Step) -> None:
         record = self._platform.world.log.record
@@ -80,7 +84,6 @@ class HelmController:
             case "ready":
                 record(f"release {step.ref}", "ready")
                 self._writer.submit(step, lasting=True)
-                self._platform.changed.notify()
             case "uninstalled":
                 self._spawn(self._uninstall(step.ref))
             case _:
@@ -91,7 +94,7 @@ class HelmController:
         step = self.schedule.settle(ref, self._platform.world.clock.now())
         if step is not None:
             self._carry_out(step)
-        self._wake.notify()
+        self._wake.set()
 
     async def _uninstall(self, ref: str) -> None:
         await self._effects.uninstalled(ref)
@@ -124,7 +127,7 @@ class HelmController:
         )
 
     def _spawn(self, work: Any) -> None:
-        self._platform.hub.tasks.create_task(work)
+        self._platform.hub.spawn(work)
 
 
 class _StatusWriter:
@@ -143,7 +146,7 @@ class _StatusWriter:
     def _flush(self, ref: str) -> None:
         if ref in self._pending and ref not in self._busy:
             self._busy.add(ref)
-            self._platform.hub.tasks.create_task(self._write(ref))
+            self._platform.hub.spawn(self._write(ref))
 
     async def _write(self, ref: str) -> None:
         namespace, name = ref.split("/")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import aclosing
+from typing import Any, TypeVar, cast
 
-from cozystack_iac.kube.client import Conflict, Kube, NotFound, Object, Ref, Refused, Unavailable, Unreachable
-from lab.events import Signal
+from cozystack_iac.kube.client import Conflict, Kube, NotFound, Object, Ref, Refused, Snapshot, Unavailable, Unreachable
 from lab.platform.objects import ref_of
 
 WRITES_AT_ONCE = 6  # two cores are shared with the API server, etcd and the program under test
+KIND_RECHECK_S = 5.0  # wall seconds; kinds usually come from the lab itself, which says so
 PATIENCE_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 T = TypeVar("T")
@@ -22,7 +23,7 @@ class Store:
 
     def __init__(self) -> None:
         self.objects: Mapping[tuple[str, str], Object] = {}
-        self.changed = Signal()
+        self._waiting: list[asyncio.Future[None]] = []
         self.synced = asyncio.Event()
         self._reactions: list[Change] = []
 
@@ -43,7 +44,16 @@ class Store:
             if before.get(key) is not obj:
                 self._tell(before.get(key), obj)
         self.synced.set()
-        self.changed.notify()
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def next_change(self) -> asyncio.Future[None]:
+        """Done at the next update. Take it before looking, wait afterwards: no change is missed."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        return future
 
     def _tell(self, before: Object | None, after: Object | None) -> None:
         for reaction in tuple(self._reactions):
@@ -51,25 +61,64 @@ class Store:
 
 
 class Hub:
-    """Use inside a TaskGroup, which owns the watches."""
+    """Use inside a TaskGroup, which owns the watches and everything spawned. `refused` hears of writes that were."""
 
-    def __init__(self, kube: Kube, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, kube: Kube, tasks: asyncio.TaskGroup, refused: Callable[[str], None]) -> None:
         self.kube = kube
-        self.tasks = tasks
+        self._tasks = tasks
+        self._refused = refused
         self._stores: dict[tuple[Ref, str], Store] = {}
+        self._awaiting_kinds: list[asyncio.Future[None]] = []
         self._turns = asyncio.Semaphore(WRITES_AT_ONCE)
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str | None = None) -> asyncio.Task[None] | None:
+        """Run beside everything else; None when the lab is already going down."""
+        guarded = self._guarded(work)
+        try:
+            return self._tasks.create_task(guarded, name=name)
+        except RuntimeError:  # the group is shutting down
+            guarded.close()
+            work.close()
+            return None
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """A write that the API server refuses ends this piece of work, not the whole simulation."""
+        try:
+            await work
+        except Refused as refused:
+            self._refused(str(refused))
 
     def store(self, ref: Ref, selector: str = "") -> Store:
         """The one store of this collection; its watch starts with the first call."""
         key = (ref, selector)
         if key not in self._stores:
             self._stores[key] = Store()
-            self.tasks.create_task(self._follow(ref, selector, self._stores[key]), name=f"watch {ref.plural}")
+            self.spawn(self._follow(ref, selector, self._stores[key]), name=f"watch {ref.plural}")
         return self._stores[key]
 
     async def _follow(self, ref: Ref, selector: str, store: Store) -> None:
-        async for snapshot in self.kube.watch(ref, selector=selector):
-            store.update(snapshot.objects or {})
+        """Keep the store current. While its kind is missing, wait for CRDs instead of asking again and again."""
+        while True:
+            appeared = self._next_kinds()
+            watch = cast("AsyncGenerator[Snapshot, None]", self.kube.watch(ref, selector=selector))
+            async with aclosing(watch) as snapshots:
+                async for snapshot in snapshots:
+                    store.update(snapshot.objects or {})
+                    if snapshot.objects is None:
+                        break
+            await asyncio.wait({appeared}, timeout=KIND_RECHECK_S)
+
+    def kinds_appeared(self) -> None:
+        """New CRDs are established: stores that waited for them look again."""
+        waiting, self._awaiting_kinds = self._awaiting_kinds, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def _next_kinds(self) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._awaiting_kinds.append(future)
+        return future
 
     # Writes: they wait while the API server is away, and an object that is gone is no error --------------------------
 

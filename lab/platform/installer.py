@@ -37,7 +37,7 @@ class Labeler:
 
     def _seen(self, before: Object | None, after: Object | None) -> None:
         if before is None and after is not None and after["metadata"]["name"] == LABELER:
-            self._platform.hub.tasks.create_task(self._label(after))
+            self._platform.hub.spawn(self._label(after))
 
     async def _label(self, job: Object) -> None:
         arguments = job["spec"]["template"]["spec"]["containers"][0].get("args") or []

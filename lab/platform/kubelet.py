@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ class Kubelet:
         self._platform = platform
         self._tools = tools
         self._pods = platform.hub.store(kind_ref("Pod", NAMESPACE))
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, asyncio.Task[None] | None] = {}
 
     async def run(self) -> None:
         self._pods.on(self._seen)
@@ -42,9 +41,9 @@ class Kubelet:
             return
         uid = after["metadata"]["uid"]
         if "deletionTimestamp" in after["metadata"]:
-            self._platform.hub.tasks.create_task(self._remove(after))
+            self._platform.hub.spawn(self._remove(after))
         elif (after.get("spec") or {}).get("nodeName") and _phase(after) == "Pending" and uid not in self._running:
-            self._running[uid] = self._platform.hub.tasks.create_task(self._execute(after), name=f"pod {uid}")
+            self._running[uid] = self._platform.hub.spawn(self._execute(after), name=f"pod {uid}")
 
     async def _remove(self, pod: Object) -> None:
         """What the kubelet does at the end of a graceful deletion: confirm it with grace period 0."""
@@ -63,7 +62,7 @@ class Kubelet:
         await self._platform.sleep(world.scenario.delays.image_pull)
         started = timestamp()
         await self._status(pod, "Running", {"running": {"startedAt": started}})
-        code, message, log = await self._container(pod, machine)
+        code, message, log = await execute(pod, machine, self._tools, self._platform.state)
         state = {
             "terminated": {
                 "exitCode": code,
@@ -76,46 +75,6 @@ class Kubelet:
         self._keep_log(pod, log)
         world.log.record(f"pod {node}", "succeeded" if code == 0 else "failed", code=code, message=message)
         await self._status(pod, "Succeeded" if code == 0 else "Failed", state)
-
-    async def _container(self, pod: Object, machine: MachineState) -> tuple[int, str, bytes]:
-        """Exit code, termination message and output of the pod's only container."""
-        container = pod["spec"]["containers"][0]
-        folder = self._platform.state / "hosts" / machine.name
-        root = await asyncio.to_thread(hostroot.build, folder / "root", machine, self._tools)
-        note = folder / f"{pod['metadata']['uid']}.termination"
-        note.write_text("", encoding="utf-8")
-        argv = [*(container.get("command") or ()), *(container.get("args") or ())]
-        env = self._environment(container, machine, root, note)
-        process = await asyncio.create_subprocess_exec(
-            *argv, env=env, cwd=root, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-        )
-        try:
-            output, _ = await asyncio.wait_for(process.communicate(), LONGEST_S)
-        except TimeoutError:
-            output = b"the lab ended this script: it ran too long\n"
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        code = process.returncode or 0
-        message = note.read_bytes()[-MESSAGE_BYTES:].decode(errors="replace")
-        fallback = container.get("terminationMessagePolicy") == "FallbackToLogsOnError"
-        if not message and code != 0 and fallback:
-            message = output[-2048:].decode(errors="replace")
-        return code, message, output
-
-    def _environment(
-        self, container: Mapping[str, Any], machine: MachineState, root: Path, note: Path
-    ) -> dict[str, str]:
-        declared = {item["name"]: str(item.get("value") or "") for item in container.get("env") or ()}
-        return {
-            **declared,
-            "PATH": os.pathsep.join([str(self._tools), os.environ.get("PATH", os.defpath)]),
-            "HOST_ROOT": str(root),
-            "TERMINATION_LOG": str(note),
-            "LAB_MACHINE": machine.name,
-            "LAB_STATE": str(self._platform.state),
-        }
 
     def _keep_log(self, pod: Object, log: bytes) -> None:
         path = self._platform.state / "logs" / "pods" / f"{pod['metadata']['name']}.log"
@@ -150,6 +109,41 @@ class Kubelet:
             ],
         }
         await self._platform.hub.status(kind_ref("Pod", NAMESPACE, pod["metadata"]["name"]), body)
+
+
+async def execute(pod: Object, machine: MachineState, tools: Path, state: Path) -> tuple[int, str, bytes]:
+    """Run the pod's only container on `machine`: exit code, termination message and output."""
+    container = pod["spec"]["containers"][0]
+    folder = state / "hosts" / machine.name
+    root = await asyncio.to_thread(hostroot.build, folder / "root", machine, tools)
+    note = folder / f"{pod['metadata']['uid']}.termination"
+    note.write_text("", encoding="utf-8")
+    argv = [*(container.get("command") or ()), *(container.get("args") or ())]
+    declared = {item["name"]: str(item.get("value") or "") for item in container.get("env") or ()}
+    env = {
+        **declared,
+        "PATH": os.pathsep.join([str(tools), os.environ.get("PATH", os.defpath)]),
+        "HOST_ROOT": str(root),
+        "TERMINATION_LOG": str(note),
+        "LAB_MACHINE": machine.name,
+        "LAB_STATE": str(state),
+    }
+    process = await asyncio.create_subprocess_exec(
+        *argv, env=env, cwd=root, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), LONGEST_S)
+    except TimeoutError:
+        output = b"the lab ended this script: it ran too long\n"
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    code = process.returncode or 0
+    message = note.read_bytes()[-MESSAGE_BYTES:].decode(errors="replace")
+    if not message and code != 0 and container.get("terminationMessagePolicy") == "FallbackToLogsOnError":
+        message = output[-2048:].decode(errors="replace")
+    return code, message, output
 
 
 def _phase(pod: Object) -> str:

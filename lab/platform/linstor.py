@@ -9,12 +9,12 @@ import asyncio
 import json
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 from cozystack_iac.kube.client import Object
-from lab.events import Signal
 from lab.platform import objects
 from lab.platform.context import Platform
 from lab.platform.effects import ReleaseEffects
@@ -62,10 +62,11 @@ class Linstor:
         self._hub = platform.hub
         self._nodes = platform.hub.store(kind_ref("Node"))
         self._configurations = platform.hub.store(kind_ref("LinstorSatelliteConfiguration"))
-        self._check = Signal()
+        self._check = asyncio.Event()
         self._online: set[str] = set()
         self._since: dict[WantedPool, float] = {}
         self._said: dict[str, str] = {}
+        self._alive = False
         self.reachable = False
         effects.when_applied(RELEASE, self._released)
         platform.world.faults.handle("linstor", self._fault)
@@ -77,9 +78,12 @@ class Linstor:
         await self._hub.create(
             objects.new("LinstorCluster", "linstorcluster", labels={objects.NO_DELETE: "true"}, spec={})
         )
+        if self._alive:
+            return
+        self._alive = True
         for name in ("cozystack", "cozystack-plunger", *self._talos()):
             await self._hub.create(objects.new("LinstorSatelliteConfiguration", name, spec={}))
-        self._hub.tasks.create_task(self._live(), name="linstor")
+        self._hub.spawn(self._live(), name="linstor")
 
     def _talos(self) -> tuple[str, ...]:
         choice = self._platform.choice
@@ -102,8 +106,8 @@ class Linstor:
         await self._set_reachable(True)
         platform.world.log.record("linstor", "controller available")
         await self._cluster_status()
-        self._hub.tasks.create_task(self._satellites(), name="linstor satellites")
-        self._configurations.on(lambda _before, _after: self._check.notify())
+        self._hub.spawn(self._satellites(), name="linstor satellites")
+        self._configurations.on(lambda _before, _after: self._check.set())
         await self._reconcile_pools()
 
     async def _endpoint(self, *, ready: bool) -> None:
@@ -134,6 +138,7 @@ class Linstor:
     async def _satellites(self) -> None:
         """Every ready node gets its satellite, all after the same delay; later nodes later."""
         while True:
+            change = self._nodes.next_change()
             new = {name for _, name in self._nodes.objects if name not in self._online}
             if new:
                 await asyncio.gather(*(self._satellite(name) for name in sorted(new)))
@@ -141,9 +146,9 @@ class Linstor:
                 for name in sorted(new):
                     self._online.add(name)
                     self._platform.world.log.record(f"satellite {name}", "online")
-                self._check.notify()
+                self._check.set()
             else:
-                await self._nodes.changed.wait()
+                await change
 
     async def _satellite(self, node: str) -> None:
         await self._hub.create(objects.new("LinstorSatellite", node, spec={"clusterRef": {"name": "linstorcluster"}}))
@@ -164,7 +169,7 @@ class Linstor:
 
     def _fault(self, effect: Effect) -> None:
         """`linstor: away`: the controller cannot be reached for a while."""
-        self._hub.tasks.create_task(self._away(effect.for_s or LINSTOR_RELOAD_S))
+        self._hub.spawn(self._away(effect.for_s or LINSTOR_RELOAD_S))
 
     async def _away(self, for_s: float) -> None:
         await self._set_reachable(False)
@@ -175,11 +180,12 @@ class Linstor:
 
     async def _reconcile_pools(self) -> None:
         while True:
-            waiter = asyncio.ensure_future(self._check.wait())
+            self._check.clear()
             pending = await self._register()
-            timeout = self._platform.world.clock.wall(LINSTOR_POOL_S) if pending else None
-            await asyncio.wait({waiter}, timeout=timeout)
-            waiter.cancel()
+            wait_s = self._platform.world.clock.wall(LINSTOR_POOL_S) if pending else None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._check.wait()
 
     async def _register(self) -> bool:
         """Register what can be registered; True when something has to be looked at again."""
@@ -202,7 +208,6 @@ class Linstor:
             else:
                 self._platform.pools[want.node, want.name] = want.zpool
                 self._platform.world.log.record(f"pool {want.node}", "registered", pool=want.name, zpool=want.zpool)
-                self._platform.changed.notify()
         for node in self._online:
             error = errors.get(node)
             await self._say(node, "True", "satellite online", "False" if error else "True", error or "Pools configured")

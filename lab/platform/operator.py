@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from cozystack_iac.kube.client import Object, Ref
-from lab.events import Signal
 from lab.platform import catalogue, crds, objects
 from lab.platform.catalogue import PLATFORM_PACKAGE, PLATFORM_VARIANTS, Package
 from lab.platform.context import Platform
@@ -42,7 +41,7 @@ class Operator:
         self._platform = platform
         self._hub = platform.hub
         self._store = Store()  # replaced by the watched one once the CRD exists
-        self._dirty = Signal()
+        self._dirty = asyncio.Event()
         self._ready: dict[str, int] = {}  # package -> generation at which its releases were written
         self._written: dict[str, tuple[int, str]] = {}  # package -> (generation, status text) last written
 
@@ -50,20 +49,20 @@ class Operator:
         await self._pod_runs()
         await self._start()
         self._store = self._hub.store(kind_ref("Package"))
-        self._store.on(lambda _before, _after: self._dirty.notify())
+        self._store.on(lambda _before, _after: self._dirty.set())
         await self._store.synced.wait()
         while True:
-            waiter = asyncio.ensure_future(self._dirty.wait())
-            try:
-                if not await self._reconcile():
-                    await waiter
-            finally:
-                waiter.cancel()
+            self._dirty.clear()
+            if not await self._reconcile():
+                await self._dirty.wait()
 
     async def _pod_runs(self) -> None:
         pods = self._hub.store(kind_ref("Pod", SYSTEM), "app=cozystack-operator")
-        while not any((pod.get("status") or {}).get("phase") == "Running" for pod in pods.objects.values()):
-            await pods.changed.wait()
+        while True:
+            change = pods.next_change()
+            if any((pod.get("status") or {}).get("phase") == "Running" for pod in pods.objects.values()):
+                break
+            await change
         self._platform.world.log.record("operator", "running")
 
     async def _start(self) -> None:
@@ -160,7 +159,6 @@ class Operator:
         self._ready[name] = obj["metadata"]["generation"]
         await self._say(obj, "True", "ReconciliationSucceeded", text, needs)
         self._platform.world.log.record(f"package {name}", "ready")
-        self._platform.changed.notify()
         return True
 
     async def _releases(self, obj: Object, package: Package, emitted: Mapping[str, Package]) -> int:
@@ -285,6 +283,7 @@ async def install_crds(platform: Platform, names: tuple[str, ...]) -> None:
             await asyncio.sleep(0.05)
 
     await asyncio.gather(*(one(name) for name in names))
+    platform.hub.kinds_appeared()
 
 
 async def ensure_namespace(platform: Platform, name: str, *, privileged: bool = False) -> None:

@@ -108,14 +108,23 @@ Gate = Callable[[str], str | None]
 
 
 class Schedule:
-    """All releases of a cluster. `gate(ref)` says what a finished action still waits for, None when nothing."""
+    """All releases of a cluster. `gate(ref)` says what a finished action still waits for, None when nothing.
+
+    Such a wait fails after the release's own timeout, but not before `patience_s`.
+    """
 
     def __init__(
-        self, behaviour: Callable[[str], Behaviour], gate: Gate = lambda _: None, *, kstatus: bool = True
+        self,
+        behaviour: Callable[[str], Behaviour],
+        gate: Gate = lambda _: None,
+        *,
+        kstatus: bool = True,
+        patience_s: float = 0.0,
     ) -> None:
         self._behaviour = behaviour
         self._gate = gate
         self._kstatus = kstatus
+        self._patience_s = patience_s
         self._entries: dict[str, _Entry] = {}
 
     # What the caller tells ------------------------------------------------------------------------------------------
@@ -292,10 +301,12 @@ class Schedule:
         if not late and waits_for is None:
             entry.phase = Phase.APPLYING
             return [Step(entry.view.ref, "applied", entry.status)]
-        if now - entry.started >= entry.view.timeout_s - 1e-6:
+        # What others still have to do may take wall time of its own, which no clock scales.
+        limit_s = entry.view.timeout_s if late else max(entry.view.timeout_s, self._patience_s)
+        if now - entry.started >= limit_s - 1e-6:
             error = self._stuck(entry, "InProgress", waits_for or f"Deployment/{entry.view.ref}")
             return [self._fail(entry, error, now, stored=True)]
-        entry.at = min(now + STATUS_POLL_S, entry.started + entry.view.timeout_s)
+        entry.at = min(now + STATUS_POLL_S, entry.started + limit_s)
         return []
 
     def _stuck(self, entry: _Entry, state: str, what: str) -> str:

@@ -27,6 +27,7 @@ PREFIX = "tenant-"
 API_RELEASE = "cozy-system/cozystack-api"
 KIND_RELEASE = "cozy-system/tenant-rd"
 BASE = f"/apis/{GROUP}/{VERSION}"
+MERGE_PATCH = "application/merge-patch+json"
 KIND_LABEL = "apps.cozystack.io/application.kind"
 
 
@@ -77,8 +78,8 @@ class Tenants:
         names = ["localhost", f"cozystack-api.{SYSTEM}.svc", "127.0.0.1"]
         tls = web.context(pki.issue_serving(self._authority, "cozystack-api", names))
         server = await web.serve(self.answer, "127.0.0.1", self._port, tls)
-        self._hub.tasks.create_task(_until_cancelled(server), name="tenants API")
-        self._hub.tasks.create_task(self._trusted(), name="tenants API trust")
+        self._hub.spawn(_until_cancelled(server), name="tenants API")
+        self._hub.spawn(self._trusted(), name="tenants API trust")
 
     async def _trusted(self) -> None:
         """A moment later cainjector has written the CA: only now the aggregator accepts the backend."""
@@ -127,7 +128,7 @@ class Tenants:
             return Response.of(_as_asked(request, tenant(release)))
         if request.method not in ("PATCH", "PUT"):
             return _status(405, "MethodNotAllowed", f"the lab does not do {request.method} on tenants")
-        if request.method == "PATCH" and "merge-patch" not in request.headers.get("content-type", ""):
+        if request.method == "PATCH" and not request.headers.get("content-type", "").startswith(MERGE_PATCH):
             return _status(415, "UnsupportedMediaType", "the body of the request was in an unknown format")
         return await self._change(request, namespace, name, release)
 
@@ -172,6 +173,7 @@ class Tenants:
             known = {tenant(r)["metadata"]["name"]: tenant(r) for r in self._all(namespace)}
         deadline = asyncio.get_running_loop().time() + float(request.query.get("timeoutSeconds") or 300)
         while True:
+            change = self._releases.next_change()
             now = {tenant(r)["metadata"]["name"]: tenant(r) for r in self._all(namespace)}
             for name in known.keys() - now.keys():
                 yield _event("DELETED", _as_asked(request, known[name]))
@@ -185,7 +187,7 @@ class Tenants:
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
                 return
-            await asyncio.wait({asyncio.ensure_future(self._releases.changed.wait())}, timeout=left)
+            await asyncio.wait({change}, timeout=left)
 
     def _all(self, namespace: str) -> list[Object]:
         return [

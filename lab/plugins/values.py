@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulumi.provider.experimental.property_value import Computed, PropertyValue
+from pulumi.runtime import rpc
 
 Properties = Mapping[str, PropertyValue]
 
@@ -31,7 +32,7 @@ UNKNOWN = Unknown()
 def plain(value: PropertyValue) -> Any:
     """Return the value without secret marks and dependencies; whole numbers become ints."""
     inner = value.value
-    if isinstance(inner, Computed):
+    if isinstance(inner, Computed) or inner == rpc.UNKNOWN:
         return UNKNOWN
     if isinstance(inner, Mapping):
         return {key: plain(item) for key, item in inner.items()}
@@ -48,13 +49,16 @@ def plain_all(properties: Properties) -> dict[str, Any]:
 
 
 def wire(value: Any) -> PropertyValue:
-    """Return a plain value (with Secret and UNKNOWN inside) as the protocol's value."""
+    """Return a plain or received value (with Secret and UNKNOWN inside) as one that can be sent.
+
+    The SDK cannot marshal its own Computed values: an unknown leaves as the engine's text for it.
+    """
     if isinstance(value, PropertyValue):
-        return value
+        return _sendable(value)
     if isinstance(value, Secret):
         return wire(value.value).with_secret(True)
     if value is UNKNOWN:
-        return PropertyValue.computed()
+        return PropertyValue(rpc.UNKNOWN)
     if isinstance(value, Mapping):
         return PropertyValue({str(key): wire(item) for key, item in value.items()})
     if isinstance(value, list | tuple):
@@ -64,8 +68,19 @@ def wire(value: Any) -> PropertyValue:
     return PropertyValue(value)
 
 
+def _sendable(value: PropertyValue) -> PropertyValue:
+    inner = value.value
+    if isinstance(inner, Computed):
+        return value.with_value(rpc.UNKNOWN)
+    if isinstance(inner, Mapping):
+        return value.with_value({key: _sendable(item) for key, item in inner.items()})
+    if isinstance(inner, Sequence) and not isinstance(inner, str):
+        return value.with_value([_sendable(item) for item in inner])
+    return value
+
+
 def wire_all(properties: Mapping[str, Any]) -> dict[str, PropertyValue]:
-    """Return plain properties as the protocol's values."""
+    """Return properties, plain or received, as ones that can be sent."""
     return {key: wire(value) for key, value in properties.items()}
 
 

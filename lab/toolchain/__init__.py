@@ -139,7 +139,7 @@ def _assemble(bin_: Path, found: Survey, cache: Cache, reasons: Mapping[str, str
         tools["pulumi"] = replace(tools["pulumi"], path=bin_ / "pulumi")
     shims.write(bin_, scripts, links, copies)
     if complete:
-        shims.keep_only(bin_, {*scripts, *links, *copies})
+        shims.forget(bin_, {*tools} - {*scripts, *links, *copies})
     return Toolchain(list(tools.values()), bin_, cache.pulumi_home, sys.executable)
 
 

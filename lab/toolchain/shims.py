@@ -73,11 +73,13 @@ def write(directory: Path, scripts: Mapping[str, str], links: Mapping[str, Path]
             unfinished.replace(directory / name)
 
 
-def keep_only(directory: Path, names: set[str]) -> None:
-    """Remove what an earlier run of another kind left: a stand-in must not hide the official plugin of today."""
-    for path in directory.iterdir():
-        if path.name not in names and path.name != ambient.OURS:
-            path.unlink(missing_ok=True)
+def forget(directory: Path, names: set[str]) -> None:
+    """Remove what an earlier run of another kind left: a stand-in must not hide the official plugin of today.
+
+    Only the toolchain's own names: a running lab keeps its stub commands (`linstor`, `zpool`) in the same directory.
+    """
+    for name in names:
+        (directory / name).unlink(missing_ok=True)
 
 
 def _unfinished(directory: Path, name: str) -> Path:

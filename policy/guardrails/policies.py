@@ -7,7 +7,7 @@ judges all that is known. What is unknown in a preview is known in `up`, and jud
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pulumi_policy import EnforcementLevel, ReportViolation, ResourceValidationArgs, ResourceValidationPolicy, proxy
@@ -81,6 +81,8 @@ def marked(value: Any, path: str = "") -> Any:
     """Raw inputs as plain data with `Sealed` and `Unknown` marks; the engine's own `__` keys are left out."""
     if isinstance(value, Secret):
         return secrets.Sealed(None)
+    if isinstance(value, Mapping | Sequence) and not isinstance(value, str | bytes | dict | list):
+        return marked(value["__target"], path)  # the SDK wraps every nested mapping in the proxy that unwraps secrets
     if isinstance(value, Mapping):
         return {k: marked(v, f"{path}.{k}" if path else k) for k, v in value.items() if not k.startswith("__")}
     if isinstance(value, list):

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cozystack_iac.readiness.phases import Condition, Phase, Release, ReleaseId, item_of
 from cozystack_iac.readiness.releases import Expected, Progressing, Ready, Since, Stuck, Verdict, judge, track
 from tests.hr import LIMITS
+
+PROFILE = settings(max_examples=50, deadline=None)  # a busy machine is no reason to fail
 
 IDS = [ReleaseId("n", letter) for letter in "abcdefgh"]
 REASONS = [
@@ -64,6 +66,7 @@ def judged(objects: list[Release], expected: Expected, *times: float) -> Verdict
     return verdict
 
 
+@PROFILE
 @given(sets, expectations, st.floats(0, 5000))
 def test_ready_is_exactly_what_brute_force_calls_ready(objects: list[Release], expected: Expected, now: float) -> None:
     everything = all(item_of(r).phase is Phase.READY for r in objects)
@@ -72,6 +75,7 @@ def test_ready_is_exactly_what_brute_force_calls_ready(objects: list[Release], e
     assert isinstance(judged(objects, expected, now), Ready) == (everything and complete and now >= LIMITS.settle_s)
 
 
+@PROFILE
 @given(sets, expectations, st.floats(0, 5000), st.randoms(use_true_random=False))
 def test_the_order_of_objects_does_not_matter(objects, expected, now, random) -> None:  # type: ignore[no-untyped-def]
     shuffled = random.sample(objects, len(objects))
@@ -79,6 +83,7 @@ def test_the_order_of_objects_does_not_matter(objects, expected, now, random) ->
     assert judged(shuffled, expected, now) == judged(objects, expected, now)
 
 
+@PROFILE
 @given(sets, expectations, st.sampled_from(IDS).flatmap(releases), st.floats(0, 5000))
 def test_adding_a_release_that_is_not_ready_never_makes_it_ready(
     objects: list[Release], expected: Expected, extra: Release, now: float
@@ -88,6 +93,7 @@ def test_adding_a_release_that_is_not_ready_never_makes_it_ready(
     assert isinstance(judged(more, expected, now), Ready) <= (item_of(extra).phase is Phase.READY)
 
 
+@PROFILE
 @given(sets, expectations, st.floats(0, 5000), st.floats(0, 5000))
 def test_time_alone_never_takes_ready_or_stuck_back(
     objects: list[Release], expected: Expected, first: float, more: float
@@ -97,6 +103,7 @@ def test_time_alone_never_takes_ready_or_stuck_back(
     assert isinstance(late, type(early)) or isinstance(early, Progressing)
 
 
+@PROFILE
 @given(sets, expectations, st.floats(0, 5000), st.data())
 def test_one_release_more_that_is_ready_never_takes_ready_away(
     objects: list[Release], expected: Expected, now: float, data: st.DataObject
@@ -106,6 +113,7 @@ def test_one_release_more_that_is_ready_never_takes_ready_away(
     assert isinstance(judged(objects, expected, now), Ready) <= isinstance(judged(better, expected, now), Ready)
 
 
+@PROFILE
 @given(sets, expectations, st.floats(0, 5000))
 def test_whatever_is_not_ready_is_explained_by_at_least_one_root(
     objects: list[Release], expected: Expected, now: float
@@ -120,6 +128,7 @@ def test_whatever_is_not_ready_is_explained_by_at_least_one_root(
     assert all(b.remedy and b.cause and "{" not in b.remedy.replace('{"spec":{"suspend":false}}', "") for b in named)
 
 
+@PROFILE
 @given(sets, expectations)
 def test_a_change_of_one_release_restarts_the_settling_period(objects: list[Release], expected: Expected) -> None:
     since = track(Since(started=0.0), objects, expected, 0.0, LIMITS)

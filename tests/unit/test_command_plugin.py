@@ -203,3 +203,16 @@ async def test_secret_marks_of_inputs_stay_and_outputs_are_plain() -> None:
     properties = (await provider.CommandProvider().create(request)).properties
     assert properties["stdin"].is_secret
     assert properties["stdout"] == PropertyValue("s")
+
+
+async def test_a_preview_with_unknown_inputs_can_be_sent() -> None:
+    """The SDK cannot marshal its own Computed values; whatever came in unknown must go out in a form that it can."""
+    unknown = {"create": PropertyValue.computed(), "environment": PropertyValue({"A": PropertyValue.computed()})}
+    command, urn = provider.CommandProvider(), URN.format(provider.LOCAL)
+    checked = await command.check(api.CheckRequest(urn, {}, unknown, b""))
+    created = await command.create(api.CreateRequest(urn, unknown, 0, True))
+    updated = await command.update(api.UpdateRequest(urn, "x", created.properties, unknown, 0, [], True))
+    for properties in (checked.inputs or {}, created.properties, updated.properties):
+        sent = PropertyValue.unmarshal_map(PropertyValue.marshal_map(properties))
+        received = plain_all(sent)
+        assert received["create"] is UNKNOWN and received["environment"] == {"A": UNKNOWN}

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import ssl
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError, Status
 from grpclib.client import Channel
+from ruamel.yaml import YAML
 
 from cozystack_iac.talos.api import machine_pb2, state_pb2
 from cozystack_iac.talos.api.lifecycle_grpc import LifecycleServiceStub
+from cozystack_iac.talos.api.lifecycle_pb2 import LifecycleServiceUpgradeRequest
 from cozystack_iac.talos.api.machine_grpc import MachineServiceStub
 from cozystack_iac.talos.api.state_grpc import StateStub
 from cozystack_iac.talos.client import Machine
@@ -35,11 +42,12 @@ from cozystack_iac.talos.identity import Identity
 from cozystack_iac.talos.machine import Applied, ApplyMode, Stage
 from cozystack_iac.talos.transport import look
 from lab.machines import Machines
+from lab.machines.resources import KINDS
 from lab.scenario import MachineChange, Scenario
 from lab.world import World
 from tests.machine_configs import Secrets
 
-NET = "127.41"
+NET = f"127.{50 + os.getpid() % 200}"  # runs side by side do not meet
 MINORS = {10: "v1.10.9", 11: "v1.11.6", 12: "v1.12.7", 13: "v1.13.6", 14: "v1.14.0"}
 DISKS = [{"dev": "sda", "size": "64GiB", "serial": "SYS"}, {"dev": "sdb", "size": "200GiB", "serial": "DATA"}]
 
@@ -343,6 +351,42 @@ async def test_the_port_is_closed_while_the_power_is_off(start: Start) -> None:
         await lab.bare().stage()
 
 
+async def test_a_power_cut_while_installing_ends_in_maintenance_again(start: Start) -> None:
+    cut = {"at": "machine cp1 installing", "do": {"machine": {"name": "cp1", "power": "off"}, "for": "30s"}}
+    lab = await start(scenario(faults=[cut]))
+
+    await lab.apply()
+    await lab.world_says(lambda: lab.events("machine cp1").count("maintenance") == 2)
+
+    assert lab.world.machines["cp1"].config is None
+    assert "installed" not in lab.events("machine cp1")
+
+
+async def test_the_first_member_survives_a_power_cut(start: Start) -> None:
+    cut = {"at": "cluster bootstrapped", "do": {"machine": {"name": "cp1", "power": "cycle"}}}
+    lab = await start(scenario(faults=[cut]))
+    await lab.configured()
+
+    with pytest.raises(TalosError):
+        async with lab.ours() as machine:
+            await machine.bootstrap()
+            await machine.stage()
+    await lab.until("cp1", "running")
+
+    assert lab.events("cluster") == ["bootstrapped"]
+
+
+async def test_a_worker_that_is_up_first_waits_for_a_control_plane(start: Start) -> None:
+    lab = await start(scenario("cp1", "w1", machine={"installed": True}))
+    await lab.apply("w1", "worker")
+    await lab.until("w1", "no certificate")
+
+    await lab.configured("cp1")
+    await lab.world_says(lambda: lab.world.machines["w1"].door == "secure")
+
+    assert await lab.ours("w1").stage() in (Stage.BOOTING, Stage.RUNNING)
+
+
 async def test_resetting_state_brings_a_machine_back_to_maintenance_with_its_data_disk(start: Start) -> None:
     lab = await start(scenario(machine={"disks": [DISKS[0], DISKS[1] | {"pool": "data"}]}))
     await lab.configured()
@@ -381,7 +425,10 @@ async def test_upgrading_to_an_image_without_extensions_loses_the_modules(start:
     [
         ({"netwrok": {}}, "unknown keys found during decoding:\nmachine:\n    netwrok: {}"),
         ({"install": {"disk": "", "image": "x:v1.13.6"}}, "either install disk or diskSelector should be defined"),
-        ({"install": {"diskSelector": {"size": "> 1TB"}}}, "no disks matched the expression: disk.size > 1000000000000u"),
+        (
+            {"install": {"diskSelector": {"size": "> 1TB"}}},
+            "no disks matched the expression: disk.size > 1000000000000u",
+        ),
         ({"kubelet": {"image": "ghcr.io/siderolabs/kubelet:v1.37.0"}}, "is too new to be used with Talos 1.13.6"),
     ],
 )
@@ -410,7 +457,8 @@ async def test_an_install_disk_that_does_not_exist_passes_validation_and_fails_t
     await lab.apply(install={"disk": "/dev/nope", "image": "ghcr.io/cozystack/cozystack/talos:v1.13.6"})
 
     await lab.until("cp1", "install failed")
-    assert lab.world.machines["cp1"].stage == "installing"
+    await lab.world_says(lambda: lab.events("machine cp1").count("maintenance") == 2)
+    assert lab.world.machines["cp1"].config is None
 
 
 async def test_a_scripted_answer_replaces_the_real_one_as_often_as_it_says(start: Start) -> None:
@@ -546,10 +594,8 @@ async def test_the_lifecycle_service_is_unknown_before_1_13(start: Start) -> Non
     lab = await start(scenario(talos="v1.12.7"))
 
     async with raw(lab) as channel:
-        request = LifecycleServiceStub(channel).Upgrade
-        from cozystack_iac.talos.api.lifecycle_pb2 import LifecycleServiceUpgradeRequest
-
-        status, text = await refused(request(LifecycleServiceUpgradeRequest()))
+        upgrade = LifecycleServiceStub(channel).Upgrade
+        status, text = await refused(upgrade(LifecycleServiceUpgradeRequest()))
 
     assert (status, text) == (Status.UNIMPLEMENTED, "unknown service machine.LifecycleService")
 
@@ -644,13 +690,12 @@ async def test_a_watch_starts_empty_then_tells_what_is_there_and_what_changes(st
     type_ = "MachineStatuses.runtime.talos.dev"
     request = state_pb2.WatchRequest(namespace="runtime", type=type_, options=options, api_version=1)
 
-    async with raw(lab) as channel:
-        async with StateStub(channel).Watch.open() as stream:
-            await stream.send_message(request, end=True)
-            first = [await stream.recv_message() for _ in range(3)]
-            lab.world.machines["cp1"].touch()
-            lab.world.change(MachineChange(name="cp1", talos="v1.13.9"))
-            await stream.cancel()
+    async with raw(lab) as channel, StateStub(channel).Watch.open() as stream:
+        await stream.send_message(request, end=True)
+        first = [await stream.recv_message() for _ in range(3)]
+        lab.world.machines["cp1"].touch()
+        lab.world.change(MachineChange(name="cp1", talos="v1.13.9"))
+        await stream.cancel()
 
     kinds = [message.event[0].event_type for message in first[1:] if message is not None]
     assert first[0] is not None
@@ -663,15 +708,14 @@ async def test_a_watched_disk_that_leaves_is_destroyed_and_one_that_changes_is_u
     request = state_pb2.WatchRequest(namespace="runtime", type="Disks.block.talos.dev")
     gone, swapped = {"dev": "sdb", "gone": True}, {"dev": "sda", "for_serial": "OTHER"}
 
-    async with raw(lab) as channel:
-        async with StateStub(channel).Watch.open() as stream:
-            await stream.send_message(request, end=True)
-            await stream.recv_message()
-            lab.world.change(MachineChange.model_validate({"name": "cp1", "disk": swapped}))
-            updated = await stream.recv_message()
-            lab.world.change(MachineChange.model_validate({"name": "cp1", "disk": gone}))
-            destroyed = await stream.recv_message()
-            await stream.cancel()
+    async with raw(lab) as channel, StateStub(channel).Watch.open() as stream:
+        await stream.send_message(request, end=True)
+        await stream.recv_message()
+        lab.world.change(MachineChange.model_validate({"name": "cp1", "disk": swapped}))
+        updated = await stream.recv_message()
+        lab.world.change(MachineChange.model_validate({"name": "cp1", "disk": gone}))
+        destroyed = await stream.recv_message()
+        await stream.cancel()
 
     assert updated is not None
     assert destroyed is not None
@@ -684,12 +728,11 @@ async def test_watching_what_does_not_exist_says_so_first(start: Start) -> None:
     lab = await start(scenario())
     request = state_pb2.WatchRequest(namespace="runtime", type="SystemDisks.block.talos.dev", id="system-disk")
 
-    async with raw(lab) as channel:
-        async with StateStub(channel).Watch.open() as stream:
-            await stream.send_message(request, end=True)
-            await stream.recv_message()
-            tombstone = await stream.recv_message()
-            await stream.cancel()
+    async with raw(lab) as channel, StateStub(channel).Watch.open() as stream:
+        await stream.send_message(request, end=True)
+        await stream.recv_message()
+        tombstone = await stream.recv_message()
+        await stream.cancel()
 
     assert tombstone is not None
     event = tombstone.event[0]
@@ -736,3 +779,53 @@ async def test_no_secret_of_a_config_reaches_the_event_log(start: Start) -> None
     assert "abcdef.0123456789abcdef" not in told
     assert "PRIVATE KEY" not in told
     assert "PRIVATE KEY" not in repr(lab.world.machines["cp1"])
+
+
+# ---- against recorded data, and many machines --------------------------------------------------------------------
+
+
+async def test_replies_have_the_keys_of_a_real_servers(start: Start, vectors: Path) -> None:
+    recorded = _recorded_specs(vectors)
+    disks = [DISKS[0] | {"wwid": "naa.5000c500a1b2c001", "model": "M", "rotational": True, "system": True}]
+    lab = await start(scenario(machine={"installed": True, "disks": disks}))
+    await lab.configured()
+    async with lab.ours() as machine:
+        await machine.bootstrap()
+        await lab.until("cp1", "running")
+
+    unknown = {}
+    for type_, keys in recorded.items():
+        async with raw(lab, admin(lab)) as channel:
+            request = state_pb2.ListRequest(namespace=KINDS[type_].namespace, type=type_)
+            replies = await StateStub(channel).List(request)
+        assert replies, type_
+        ours = set().union(*(_keys(reply.resource.spec.yaml_spec) for reply in replies))
+        if ours - keys:
+            unknown[type_] = ours - keys
+
+    assert unknown == {}
+
+
+def _recorded_specs(vectors: Path) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for entry in json.loads((vectors / "talos" / "wire.json").read_text()):
+        resource = entry["json"].get("resource") or {}
+        if spec := resource.get("spec", {}).get("yamlSpec"):
+            found.setdefault(resource["metadata"]["type"], set()).update(_keys(spec))
+    return found
+
+
+def _keys(spec: str) -> set[str]:
+    value = YAML(typ="safe", pure=True).load(spec)
+    return set(value) if isinstance(value, dict) else {f"a bare {type(value).__name__}"}
+
+
+async def test_a_thousand_machines_fit_in_one_process(start: Start) -> None:
+    before = psutil.Process().memory_info().rss
+    began = time.process_time()
+
+    lab = await start(Scenario.fleet(1000, prefix=NET))
+
+    assert time.process_time() - began < 5
+    assert psutil.Process().memory_info().rss - before < 300 * 2**20
+    assert await lab.bare("m1000").stage() is Stage.MAINTENANCE

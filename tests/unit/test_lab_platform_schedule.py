@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lab.platform import catalogue, timing
-from lab.platform.helmstatus import HelmStatus
-from lab.platform.schedule import Chart, Failing, Phase, Schedule, Step, View
+from lab.platform.helmstatus import Chart, HelmStatus
+from lab.platform.schedule import Failing, Phase, Schedule, Step, View
 from lab.platform.timing import Behaviour
 from lab.scenario import ReleaseOverride
 
@@ -257,12 +257,11 @@ def test_remediating_states_are_the_recorded_ones(vectors: Path) -> None:
 
 def test_the_stalled_state_is_the_recorded_one(vectors: Path) -> None:
     recorded = sequence(vectors, "hr-stalled-retries-exceeded")
-    stuck = {"ns/a": True}
-    subject = schedule(gate=lambda ref: "HelmRelease/ns/b" if stuck.get(ref) and ready else None)
-    ready = False
+    unready_children: list[str] = []
+    subject = schedule(gate=lambda _ref: next(iter(unready_children), None))
     subject.observe(view("a", failing=Failing.GIVE_UP, timeout_s=900.0), 0)
     told(subject, 20)
-    ready = True
+    unready_children.append("HelmRelease/ns/b")
     subject.observe(view("a", generation=2, fingerprint="two", failing=Failing.GIVE_UP, timeout_s=900.0), 20)
     error = "timeout waiting for: [HelmRelease/ns/b status: 'InProgress']"
     assert seen(subject, 2000, 20) == [(filled(s, error=error), s["observedGeneration"]) for s in recorded]

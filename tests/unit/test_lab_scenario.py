@@ -39,6 +39,7 @@ def test_every_scenario_of_the_project_loads_under_its_own_name(path: Path) -> N
         ({"faults": [{"at": "machine cp1 running"}]}, "a fault is either"),
         ({"faults": [{"on": "machine cp1", "do": {"api_server": "away"}}]}, "a fault is either"),
         ({"faults": [{"at": "x y", "do": {}}]}, "name what happens"),
+        ({"faults": [{"at": "x y", "do": {"machine": {"name": "cp1"}, "for": "1s"}}]}, "only `power: off` can last"),
         ({"faults": [{"on": "machine cp1", "answer": {"Reboot": {"code": "NOPE"}}}]}, "Input should be"),
         ({"delays": {"install": "soon"}}, "is not a duration"),
         ({"delays": {"instal": "1m"}}, "Extra inputs"),

@@ -4,13 +4,19 @@ import asyncio
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from rich.console import Console
 
 from lab import doors, launch, nodes, pki
 from lab.__main__ import NOT_RUNNING, OK, RED, main
@@ -20,7 +26,9 @@ from lab.identity import Identity
 from lab.machines.config import decode
 from lab.scenario import Scenario
 from lab.state import Busy, ProcessRecord, Record, StateDir, fingerprint
-from lab.world import MachineState
+from lab.supervisor import Supervisor
+from lab.toolchain import shims
+from lab.world import MachineState, World
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 CHECKOUT = Path(__file__).parents[2]
@@ -254,6 +262,15 @@ def test_scenarios_that_mean_the_same_have_the_same_fingerprint() -> None:
     assert fingerprint(fleet.relocated("127.80")) != fingerprint(fleet)
 
 
+def test_the_toolchain_leaves_the_stub_commands_of_a_running_lab(tmp_path: Path) -> None:
+    shims.write(tmp_path, {"linstor": "#!/bin/sh\n", "pulumi-resource-talos": "#!/bin/sh\n"}, {}, {})
+
+    shims.forget(tmp_path, {"pulumi-resource-talos", "pulumi-resource-command"})
+
+    assert (tmp_path / "linstor").exists()
+    assert not (tmp_path / "pulumi-resource-talos").exists()
+
+
 # Status and logs -----------------------------------------------------------------------------------------------------
 
 
@@ -283,6 +300,19 @@ def test_status_is_green_while_everything_lives(state: StateDir, sleeper: Identi
     state.write(record(sleeper, sleeper))
 
     assert main(["status", "--state", str(state.root)]) == OK
+
+
+async def test_a_machine_simulator_that_crashes_is_a_problem_of_the_record(state: StateDir) -> None:
+    world = World(Scenario.fleet(1))
+    supervisor = Supervisor(state, world.scenario, {}, Console(quiet=True))
+    supervisor.watch(world)
+
+    world.log.record("lab", "machine simulator crashed", task="machine m1", error="KeyError('sda')")
+
+    written = state.read()
+    assert written is not None
+    assert written.problems == ["the simulator of machine m1 crashed: KeyError('sda')"]
+    assert not written.healthy
 
 
 def test_logs_by_name(state: StateDir, capsys: pytest.CaptureFixture[str]) -> None:
@@ -344,6 +374,52 @@ def test_a_serving_certificate_names_addresses_as_addresses() -> None:
 
     assert [str(each) for each in names.value.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
     assert names.value.get_values_for_type(x509.DNSName) == ["kubernetes"]
+
+
+def authority_with_identifier(identifier: bytes) -> pki.Pair:
+    """A CA as Go makes it: its subject key identifier is not the SHA-1 of its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, "kubernetes")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier(identifier), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    text = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return pki.Pair(certificate.public_bytes(serialization.Encoding.PEM).decode(), text.decode())
+
+
+def test_a_certificate_points_at_its_issuer_by_the_identifier_the_issuer_carries() -> None:
+    authority = authority_with_identifier(b"chosen by another tool")
+    issued = x509.load_pem_x509_certificate(pki.issue_serving(authority, "api", ["127.0.0.1"]).crt.encode())
+
+    pointer = issued.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
+    assert pointer.key_identifier == b"chosen by another tool"
+
+
+async def test_openssl_accepts_a_server_signed_by_the_ca_of_a_talos_cluster(vectors: Path, tmp_path: Path) -> None:
+    """`ssl` is what the product's clients verify with; a chain that only Go accepts would lock them out."""
+    text = (vectors / "talos" / "configs" / "v1.13" / "controlplane.yaml").read_text()
+    real = decode(text, 13).kubernetes_ca
+    issued = pki.issue_serving(pki.Pair(real.crt, real.key), "api", ["127.0.0.1"])
+    pair = tmp_path / "pair.pem"
+    pair.write_text(issued.crt + issued.key)
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(pair)
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0, ssl=serving) as server:
+        port = server.sockets[0].getsockname()[1]
+        verifying = ssl.create_default_context(cadata=real.crt)
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=verifying)
+        assert writer.get_extra_info("peercert")["subjectAltName"] == (("IP Address", "127.0.0.1"),)
+        writer.close()
 
 
 def test_a_key_never_shows_in_a_repr() -> None:

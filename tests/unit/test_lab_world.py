@@ -45,7 +45,10 @@ def test_events_are_numbered_and_reach_the_sink_as_json_lines() -> None:
     log.record("machine cp1", "running", role="worker")
     log.record("cluster", "bootstrapped")
 
-    assert [(json.loads(line)["seq"], json.loads(line)["what"]) for line in lines] == [(1, "running"), (2, "bootstrapped")]
+    assert [(json.loads(line)["seq"], json.loads(line)["what"]) for line in lines] == [
+        (1, "running"),
+        (2, "bootstrapped"),
+    ]
     assert [event.line for event in log.since(1)] == ["cluster bootstrapped"]
 
 

@@ -91,3 +91,28 @@ def test_unprotected_machine_secrets_are_refused(analyzer: Any) -> None:
 
     assert levels(analyzer.Analyze(request(token, {}, protect=False))) == {"machine-secrets-protected": "MANDATORY"}
     assert levels(analyzer.Analyze(request(token, {}, protect=True))) == {}
+
+
+KEY = "-----BEGIN ED25519 PRIVATE KEY-----"  # the marker is all a guardrail looks for
+
+
+@pytest.mark.parametrize(
+    ("client", "expected"),
+    [
+        pytest.param({"clientKey": {**SECRET, "value": KEY}}, {}, id="a secret inside a mapping"),
+        pytest.param({"list": [{"clientKey": {**SECRET, "value": KEY}}]}, {}, id="a secret inside a list"),
+        pytest.param({"clientKey": KEY}, {"secret-inputs": "MANDATORY"}, id="plain inside a mapping"),
+        pytest.param({"list": [{"clientKey": KEY}]}, {"secret-inputs": "MANDATORY"}, id="plain inside a list"),
+    ],
+)
+def test_nested_secrets_are_seen_as_what_they_are(
+    analyzer: Any, client: dict[str, Any], expected: dict[str, str], request: pytest.FixtureRequest
+) -> None:
+    asked = _kubeconfig(client, urn=f"urn:{request.node.name}")
+    analyzer.Remediate(asked)
+    assert levels(analyzer.Analyze(asked)) == expected
+
+
+def _kubeconfig(client: dict[str, Any], urn: str) -> Any:
+    options = {"additionalSecretOutputs": ["kubeconfigRaw"]}
+    return request("talos:cluster/kubeconfig:Kubeconfig", {"clientConfiguration": client}, urn=urn, **options)

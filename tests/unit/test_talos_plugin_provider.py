@@ -454,3 +454,28 @@ async def test_the_plugin_process_serves_and_ends_with_its_parent(process: Any) 
     process.kill()
     # The plugin holds the pipe's other end: it closes when the plugin has ended.
     assert await asyncio.wait_for(asyncio.to_thread(process.stdout.read), 10) == b""
+
+
+async def test_previews_with_unknown_inputs_can_be_sent(made: dict[str, PropertyValue]) -> None:
+    """The SDK cannot marshal its own Computed values; whatever came in unknown must go out in a form that it can."""
+    talos = provider.TalosProvider()
+    inputs = {"node": PropertyValue.computed(), "clientConfiguration": PropertyValue.computed()}
+    urn = _urn(provider.KUBECONFIG)
+    checked = await talos.check(api.CheckRequest(urn, {}, inputs, b""))
+    created = await talos.create(api.CreateRequest(urn, inputs, 0, True))
+    secrets_created = await talos.create(api.CreateRequest(_urn(provider.SECRETS), {}, 0, True))
+    for properties, name in (
+        (checked.inputs or {}, "clientConfiguration"),
+        (created.properties, "kubeconfigRaw"),
+        (created.properties, "endpoint"),
+        (secrets_created.properties, "machineSecrets"),
+    ):
+        sent = PropertyValue.unmarshal_map(PropertyValue.marshal_map(properties))
+        assert plain_all(sent)[name] is UNKNOWN
+    partly = PropertyValue({"caCertificate": PropertyValue("x"), "clientKey": PropertyValue.computed()})
+    news = {"node": PropertyValue("n"), "clientConfiguration": partly}
+    old = wire_all({"kubeconfigRaw": Secret("k"), "kubernetesClientConfiguration": {}})
+    updated = await talos.update(api.UpdateRequest(urn, "lab", old, news, 0, [], True))
+    sent = plain_all(PropertyValue.unmarshal_map(PropertyValue.marshal_map(updated.properties)))
+    assert sent["clientConfiguration"] == {"caCertificate": "x", "clientKey": UNKNOWN}
+    assert sent["kubeconfigRaw"] == "k"

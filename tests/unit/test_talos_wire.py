@@ -106,7 +106,7 @@ def test_specs_read_line_by_line_are_what_a_yaml_parser_reads(recorded: list[dic
         "a: null\n",
         "a: ~\n",
         "a: 'x: y'\n",
-        "a: \"x \\n y\"\n",
+        'a: "x \\n y"\n',
         "a: x # note\n",
         "a: 00:11\n",
         "a: 007\n",

@@ -108,7 +108,7 @@ def _change(path: tuple[str, ...], before: Any, after: Any) -> str:
 
 
 def _value(path: tuple[str, ...], value: Any) -> str:
-    if value is True and len(path) == 1:
+    if value is True and (len(path) == 1 or path[-1].startswith("[")):
         return ""  # a document or element without further settings
     return f": {HIDDEN if _secret(path, value) else _short(value)}"
 

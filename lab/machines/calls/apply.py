@@ -38,7 +38,7 @@ class ApplyCalls:
         if node.apply_lock.locked() and not _old_maintenance(call):
             refuse(Status.FAILED_PRECONDITION, "another apply configuration is already in progress")
         async with node.apply_lock:
-            if node.rebooting and node.state.minor <= 13:
+            if node.rebooting and (call.maintenance or node.state.minor <= 13):
                 refuse(
                     Status.FAILED_PRECONDITION, "configuration was already applied and node is rebooting, please wait"
                 )

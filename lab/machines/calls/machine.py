@@ -12,7 +12,7 @@ from grpclib import Status
 
 from cozystack_iac.talos.api import machine_pb2 as api
 from cozystack_iac.talos.api.common_pb2 import Data
-from lab.machines import etcd, files, kubeconfig
+from lab.machines import etcd, files, kubeconfig, wiping
 from lab.machines.call import Call, refuse
 from lab.machines.calls.apply import ApplyCalls
 from lab.machines.calls.etcd import EtcdCalls
@@ -99,13 +99,14 @@ class MachineCalls(ApplyCalls, EtcdCalls):
     async def Reset(self, call: Call, request: api.ResetRequest) -> api.ResetResponse:
         partitions = [spec.label for spec in request.system_partitions_to_wipe if spec.wipe]
         _check_reset(call.node.state, request, partitions)
-        call.node.reset(
+        asked = wiping.Reset(
             graceful=request.graceful,
             reboot=request.reboot,
-            partitions=partitions,
             system=request.mode != WipeMode.USER_DISKS,
-            disks=list(request.user_disks_to_wipe) if request.mode != WipeMode.SYSTEM_DISK else [],
+            partitions=tuple(partitions),
+            disks=tuple(request.user_disks_to_wipe) if request.mode != WipeMode.SYSTEM_DISK else (),
         )
+        wiping.reset(call.node, asked)
         return api.ResetResponse(messages=[api.Reset(actor_id=_actor())])
 
 

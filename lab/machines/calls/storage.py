@@ -6,6 +6,7 @@ from google.protobuf.empty_pb2 import Empty
 from grpclib import Status
 
 from cozystack_iac.talos.api import storage_pb2 as api
+from lab.machines import wiping
 from lab.machines.call import Call, refuse
 from lab.scenario import DiskSpec
 from lab.world import Disk, MachineState
@@ -20,7 +21,7 @@ class StorageCalls:
         for wanted in request.devices:
             _check(call.node.state, wanted)
         for wanted in request.devices:
-            call.node.wipe_disk(wanted.device)
+            wiping.wipe_disk(call.node, wanted.device)
         return api.BlockDeviceWipeResponse(messages=[api.BlockDeviceWipe()])
 
 

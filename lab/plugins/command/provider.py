@@ -55,7 +55,7 @@ class CommandProvider(Provider):
                 CheckFailure(f"connection.{name}", "only the official command plugin supports this; use privateKey")
                 for name in remote.unsupported(connection)
             ]
-        return CheckResponse(request.new_inputs, failures)
+        return CheckResponse(wire_all(request.new_inputs), failures)
 
     async def diff(self, request: DiffRequest) -> DiffResponse:
         """Changed triggers replace the resource, whatever ``update`` says; everything else updates it."""
@@ -67,18 +67,18 @@ class CommandProvider(Provider):
         identity = f"{request.name}{secrets.token_hex(4)}"
         if request.preview:
             unknown = {"stdout": UNKNOWN, "stderr": UNKNOWN}
-            return CreateResponse(identity, dict(request.properties) | wire_all(unknown))
+            return CreateResponse(identity, wire_all(request.properties | unknown))
         outputs = await self._run(token(request.urn), plain_all(request.properties), "create", {})
-        return CreateResponse(identity, dict(request.properties) | wire_all(outputs))
+        return CreateResponse(identity, wire_all(request.properties | outputs))
 
     async def update(self, request: UpdateRequest) -> UpdateResponse:
         """Run ``update``, or ``create`` where there is none."""
         given = plain_all(request.news)
         if request.preview:
-            return UpdateResponse(dict(request.news) | wire_all({"stdout": UNKNOWN, "stderr": UNKNOWN}))
+            return UpdateResponse(wire_all(request.news | {"stdout": UNKNOWN, "stderr": UNKNOWN}))
         operation = "update" if "update" in given else "create"
         outputs = await self._run(token(request.urn), given, operation, plain_all(request.olds))
-        return UpdateResponse(dict(request.news) | wire_all(outputs))
+        return UpdateResponse(wire_all(request.news | outputs))
 
     async def delete(self, request: DeleteRequest) -> None:
         """Run ``delete`` with the inputs that the state holds."""

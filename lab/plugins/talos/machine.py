@@ -79,9 +79,7 @@ async def kubeconfig(target: Target, access: Access, deadline_s: float) -> str:
 async def _fetch(target: Target, context: ssl.SSLContext) -> bytes:
     host, port = target.address
     # With a codec given, grpclib leaves google.rpc.Status alone, which the Pulumi SDK has registered as its own.
-    channel = Channel(
-        host, port, ssl=context, codec=ProtoCodec(), config=Configuration(ssl_target_name_override=host)
-    )
+    channel = Channel(host, port, ssl=context, codec=ProtoCodec(), config=Configuration(ssl_target_name_override=host))
     try:
         stub = MachineServiceStub(channel)
         metadata = {"node": target.node, "runtime": "Talos"}

@@ -70,7 +70,7 @@ class TalosProvider(Provider):
                 failures.append(CheckFailure("", str(error)))
         elif token(request.urn) != SECRETS:
             failures.append(CheckFailure("", f"the lab's stand-in for the talos plugin has no {token(request.urn)}"))
-        return CheckResponse(request.new_inputs, failures)
+        return CheckResponse(wire_all(request.new_inputs), failures)
 
     async def diff(self, request: DiffRequest) -> DiffResponse:
         """Inputs decide, and a client certificate that is about to expire."""
@@ -101,7 +101,7 @@ class TalosProvider(Provider):
             kept = dict(request.olds) | {key: request.news[key] for key in ("talosVersion",) if key in request.news}
             if due:
                 kept["clientConfiguration"] = wire(UNKNOWN if request.preview else _renewed(plain_all(request.olds)))
-            return UpdateResponse(kept)
+            return UpdateResponse(wire_all(kept))
         if due and not request.preview:
             _, properties = await _fetch_kubeconfig(request.news, request.timeout, "update")
             return UpdateResponse(properties)
@@ -230,7 +230,7 @@ def _renewal_due(kind: str, state: Mapping[str, Any]) -> bool:
 
 def _kubeconfig_inputs(given: Properties) -> dict[str, Any]:
     """Return the inputs as outputs: defaults filled in, the client key marked secret."""
-    inputs = {key: given[key] for key in _KUBECONFIG_INPUTS if key in given}
+    inputs = {key: wire(given[key]) for key in _KUBECONFIG_INPUTS if key in given}
     inputs.setdefault("certificateRenewalDuration", wire(KUBECONFIG_RENEWAL))
     inputs.setdefault("endpoint", inputs["node"])
     client = inputs["clientConfiguration"]

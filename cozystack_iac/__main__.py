@@ -1,0 +1,72 @@
+"""`python -m cozystack_iac`: judge a stack file without the engine, and print or write what is generated from the code."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from cozystack_iac.findings import Verdict, as_json, as_markdown, table
+from cozystack_iac.rules import reference as findings_reference
+from cozystack_iac.rules import verdict
+from cozystack_iac.settings import load
+from cozystack_iac.settings import reference as settings_reference
+
+_FORMATS: Mapping[str, Callable[[Verdict], str]] = {"table": table, "json": as_json, "markdown": as_markdown}
+
+
+def schema_text() -> str:
+    """`docs/stack.schema.json`."""
+    return json.dumps(settings_reference.schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+GENERATED: Mapping[str, Callable[[], str]] = {
+    "findings.md": findings_reference.markdown,
+    "settings.md": settings_reference.markdown,
+    "stack.schema.json": schema_text,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code: 0 fine, 1 the verdict blocks, 2 wrong usage (argparse)."""
+    options = _parser().parse_args(arguments)
+    code: int = options.run(options)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cozystack_iac", description="Judge stack files of cozystack-iac offline.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    check = commands.add_parser("check", help="judge a stack file; exit code 1 when it cannot be carried out")
+    check.add_argument("stack_file", type=Path, metavar="STACKFILE", help="e.g. Pulumi.prod.yaml")
+    check.add_argument("--format", choices=sorted(_FORMATS), default="table", help="default: table")
+    check.set_defaults(run=_check)
+    schema = commands.add_parser("schema", help="print the JSON Schema of stack files")
+    schema.set_defaults(run=_schema)
+    docs = commands.add_parser("docs", help="write the generated documents")
+    docs.add_argument("folder", type=Path, nargs="?", default=Path("docs"), help="default: docs")
+    docs.set_defaults(run=_docs)
+    return parser
+
+
+def _check(options: argparse.Namespace) -> int:
+    judged = verdict(load.from_file(options.stack_file))
+    print(_FORMATS[options.format](judged))
+    return 1 if judged.blocking else 0
+
+
+def _schema(_: argparse.Namespace) -> int:
+    sys.stdout.write(schema_text())
+    return 0
+
+
+def _docs(options: argparse.Namespace) -> int:
+    folder: Path = options.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, render in GENERATED.items():
+        (folder / name).write_text(render(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

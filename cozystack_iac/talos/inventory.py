@@ -1,0 +1,49 @@
+"""From the stack file's inventory to what the Talos stages ask for. Pure."""
+
+from __future__ import annotations
+
+from cozystack_iac.settings import Node, Site
+from cozystack_iac.talos.fleet import MachineRef
+from cozystack_iac.talos.probe import Target
+
+
+def targets(site: Site) -> tuple[Target, ...]:
+    """What the plan gate looks at, machine by machine."""
+    return tuple(_target(site, index, node) for index, node in enumerate(site.nodes))
+
+
+def machine_refs(site: Site) -> tuple[MachineRef, ...]:
+    """How to reach every machine, before and after its configuration."""
+    return tuple(_machine_ref(node) for node in site.nodes)
+
+
+def _target(site: Site, index: int, node: Node) -> Target:
+    return Target(
+        name=node.name,
+        role=node.role,
+        path=site.where("nodes", index),
+        maintenance=node.maintenance,
+        address=node.address,
+        internal=node.internal,
+        static=bool(node.addresses),
+        link=node.link,
+        vip=site.talos.vip if node.is_control_plane else None,
+        install_disk=node.install_disk,
+        data_disks=node.data_disks,
+        reset_reason=_reset_reason(node),
+    )
+
+
+def _machine_ref(node: Node) -> MachineRef:
+    return MachineRef(
+        name=node.name,
+        role=node.role,
+        maintenance=node.maintenance,
+        address=node.address,
+        internal=node.internal,
+        reset_reason=_reset_reason(node),
+    )
+
+
+def _reset_reason(node: Node) -> str | None:
+    return node.reset.reason if node.reset is not None and node.reset.approved else None

@@ -1,0 +1,237 @@
+"""The Talos stages as the engine sees them: machines probed, configurations rolled out, etcd bootstrapped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from cozystack_iac.findings import Finding, Severity, Verdict
+from cozystack_iac.stage import Known, Progress, Properties, StageFailed, StageProvider, StageResource
+from cozystack_iac.talos import boot, matrix
+from cozystack_iac.talos.errors import TalosError
+from cozystack_iac.talos.etcd_bootstrap import Bootstrap
+from cozystack_iac.talos.fleet import Fleet, MachineRef
+from cozystack_iac.talos.judgement import judge, skipped
+from cozystack_iac.talos.probe import Answer, Standing, Target, ask_all
+from cozystack_iac.talos.rollout import Rollout
+
+
+class ProbeInputs(Properties):
+    machines: list[Target]
+    talos: str  # the version configurations are made for, e.g. v1.13.6
+    cozystack: str  # for the boot guidance
+    image: str = ""
+    checks: Literal["live", "offline"] = "live"
+    deadline_s: float
+
+
+class ProbedMachine(Properties):
+    """What identified a machine when it was let through the gate."""
+
+    talos: str
+    fingerprint: str
+    disks: list[str]  # identities of its physical disks
+    links: list[str]
+
+
+class ProbeOutputs(Properties):
+    probed: dict[str, ProbedMachine]
+
+
+class NodeProbeProvider(StageProvider[ProbeInputs, ProbeOutputs]):
+    """Plan gate: every machine is what the stack file says, before anything is touched.
+
+    Machines that this stack has let through before are not asked again: they are configured by now, as they should be.
+    """
+
+    inputs = ProbeInputs
+    outputs = ProbeOutputs
+    secret = frozenset()
+    matters = frozenset({"machines"})
+
+    async def preflight(self, new: ProbeInputs, known: ProbeInputs | None) -> list[Finding]:
+        machines = added(new.machines, known)
+        if not machines:
+            return []
+        if new.checks == "offline":
+            return [skipped(len(machines))]
+        answers = await ask_all(machines, deadline_s=new.deadline_s)
+        findings = judge(answers, new.talos)
+        if any(f.severity is Severity.ERROR for f in findings):
+            print(matrix.as_text(matrix.rows(answers, findings)), flush=True)
+            if any(a.standing is not Standing.MAINTENANCE for a in answers):
+                print(boot.guidance(new.cozystack, new.talos, image=new.image), flush=True)
+        return findings
+
+    async def establish(self, inputs: ProbeInputs, progress: Progress) -> ProbeOutputs:
+        return ProbeOutputs(probed=await self._let_through(inputs, inputs.machines, progress))
+
+    async def revise(
+        self, inputs: ProbeInputs, known: Known[ProbeInputs, ProbeOutputs], progress: Progress
+    ) -> ProbeOutputs:
+        names = {machine.name for machine in inputs.machines}
+        before = known.outputs.probed if known.outputs is not None else {}
+        kept = {name: probed for name, probed in before.items() if name in names}
+        return ProbeOutputs(
+            probed={**kept, **await self._let_through(inputs, added(inputs.machines, known.inputs), progress)}
+        )
+
+    async def _let_through(
+        self, inputs: ProbeInputs, machines: Sequence[Target], progress: Progress
+    ) -> dict[str, ProbedMachine]:
+        """Asked again right before anything is written: machines and disks change between a preview and its update."""
+        if not machines:
+            return {}
+        progress.say(f"asking {len(machines)} machines")
+        answers = await ask_all(machines, deadline_s=inputs.deadline_s)
+        verdict = Verdict.of(judge(answers, inputs.talos))
+        if verdict.blocking:
+            raise _refused(answers, verdict)
+        progress.say(f"{len(machines)} machines are ready")
+        return {answer.target.name: _probed(answer) for answer in answers}
+
+
+def added(machines: Sequence[Target], known: ProbeInputs | None) -> list[Target]:
+    """The machines that are not yet known, or are known under another address. Order kept."""
+    before = {(m.name, m.address) for m in known.machines} if known is not None else set()
+    return [machine for machine in machines if (machine.name, machine.address) not in before]
+
+
+def _refused(answers: Sequence[Answer], verdict: Verdict) -> StageFailed:
+    errors = [f for f in verdict if f.severity is Severity.ERROR]
+    return StageFailed(
+        f"{len(errors)} findings stop the rollout.",
+        details={f"{f.code} {f.path}": f"{f.problem}; {f.fix}" for f in errors[:20]}
+        | ({"more": f"{len(errors) - 20} findings"} if len(errors) > 20 else {})
+        | {"machines": "\n" + matrix.as_text(matrix.rows(answers, list(verdict)))},
+        means="no machine was touched",
+        next_step="correct what is named above and run `pulumi up` again",
+    )
+
+
+def _probed(answer: Answer) -> ProbedMachine:
+    facts, peer = answer.facts, answer.evidence.peer
+    return ProbedMachine(
+        talos=facts.version if facts else "",
+        fingerprint=peer.fingerprint if peer else "",
+        disks=sorted(d.identity for d in facts.disks if d.physical) if facts else [],
+        links=sorted(k.name for k in facts.links if k.physical) if facts else [],
+    )
+
+
+class NodeProbe(StageResource, module="cozystack", name="NodeProbe"):
+    def __init__(self, name: str, inputs: Mapping[str, Any], opts: Any = None) -> None:
+        super().__init__(NodeProbeProvider(), name, inputs, opts)
+
+
+class RolloutInputs(Properties):
+    machines: list[MachineRef]
+    configurations: dict[str, str] = Field(repr=False)  # complete machine configurations by machine
+    client_configuration: dict[str, str] = Field(repr=False)  # caCertificate, clientCertificate, clientKey
+    documents: dict[str, str] = Field(default_factory=dict)  # what of them is not secret, for the plan's diff
+    worker_batch: int = 3
+    deadline_s: float
+
+
+class RolloutOutputs(Properties):
+    digests: dict[str, str]  # of the configuration each machine carries; "" when it does not say
+
+
+class MachineConfigRolloutProvider(StageProvider[RolloutInputs, RolloutOutputs]):
+    """Every machine runs with its configuration."""
+
+    inputs = RolloutInputs
+    outputs = RolloutOutputs
+    secret = frozenset({"configurations", "client_configuration"})
+    matters = frozenset({"machines", "configurations"})
+
+    async def establish(self, inputs: RolloutInputs, progress: Progress) -> RolloutOutputs:
+        without = [m.name for m in inputs.machines if m.name not in inputs.configurations]
+        if without:
+            raise StageFailed(
+                f"There is no configuration for {', '.join(without)}.",
+                means="the inventory and the generated configurations do not fit; nothing was touched",
+                next_step="report this together with the stack file's inventory",
+            )
+        fleet = Fleet.of(inputs.machines, inputs.client_configuration)
+        rollout = Rollout(
+            fleet,
+            inputs.configurations,
+            deadline_s=inputs.deadline_s,
+            worker_batch=max(1, inputs.worker_batch),
+            progress=progress,
+        )
+        return RolloutOutputs(digests=await rollout.run())
+
+    async def observe(self, inputs: RolloutInputs, outputs: RolloutOutputs) -> RolloutOutputs | None:
+        """What every machine carries now. A machine that does not answer is not gone; it only says nothing."""
+        fleet = Fleet.of(inputs.machines, inputs.client_configuration)
+        digests = await fleet.digests()
+        if not any(digests.values()) and fleet.machines:
+            raise StageFailed(
+                "No machine says which configuration it carries.",
+                details={m.name: fleet.seen.get(m.name, "no answer") for m in fleet.machines[:12]},
+                means="nothing is known about drift; the state keeps what it has",
+                next_step="check the way to the machines, then refresh again",
+            )
+        return RolloutOutputs(digests=digests)
+
+    async def withdraw(self, inputs: RolloutInputs, outputs: RolloutOutputs, progress: Progress) -> None:
+        names = ", ".join(m.name for m in inputs.machines[:8])
+        progress.say(
+            f"the machines keep their configurations ({names}); reset them yourself when they are to be reused"
+        )
+
+
+class MachineConfigRollout(StageResource, module="cozystack", name="MachineConfigRollout"):
+    def __init__(self, name: str, inputs: Mapping[str, Any], opts: Any = None) -> None:
+        super().__init__(MachineConfigRolloutProvider(), name, inputs, opts)
+
+
+class BootstrapInputs(Properties):
+    control_planes: list[MachineRef]  # etcd is created on the first one
+    client_configuration: dict[str, str] = Field(repr=False)
+    deadline_s: float
+
+
+class BootstrapOutputs(Properties):
+    members: dict[str, str]  # etcd member ids (hexadecimal) by machine
+
+
+class EtcdBootstrapProvider(StageProvider[BootstrapInputs, BootstrapOutputs]):
+    """etcd exists, and every control plane is a voting member of it."""
+
+    inputs = BootstrapInputs
+    outputs = BootstrapOutputs
+    secret = frozenset({"client_configuration"})
+    matters = frozenset({"control_planes"})
+
+    async def establish(self, inputs: BootstrapInputs, progress: Progress) -> BootstrapOutputs:
+        fleet = Fleet.of(inputs.control_planes, inputs.client_configuration)
+        bootstrap = Bootstrap(fleet, deadline_s=inputs.deadline_s, progress=progress)
+        return BootstrapOutputs(members=await bootstrap.run())
+
+    async def observe(self, inputs: BootstrapInputs, outputs: BootstrapOutputs) -> BootstrapOutputs | None:
+        fleet = Fleet.of(inputs.control_planes, inputs.client_configuration)
+        bootstrap = Bootstrap(fleet, deadline_s=inputs.deadline_s, progress=Progress("EtcdBootstrap"))
+        try:
+            return BootstrapOutputs(members=await bootstrap.members())
+        except TalosError as error:
+            raise StageFailed(
+                "No control plane says who the members of etcd are.",
+                details={"last seen": str(error)},
+                means="nothing is known about drift; the state keeps what it has",
+                next_step="check the way to the control planes and their etcd, then refresh again",
+            ) from None
+
+    async def withdraw(self, inputs: BootstrapInputs, outputs: BootstrapOutputs, progress: Progress) -> None:
+        progress.say(
+            "etcd and its data stay on the control planes; reset the machines yourself when they are to be reused"
+        )
+
+
+class EtcdBootstrap(StageResource, module="cozystack", name="EtcdBootstrap"):
+    def __init__(self, name: str, inputs: Mapping[str, Any], opts: Any = None) -> None:
+        super().__init__(EtcdBootstrapProvider(), name, inputs, opts)

@@ -1,0 +1,420 @@
+"""Rollout and bootstrap on the lab's simulated machines, in this process: the stories of a first run, a second one, and
+one that goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from cozystack_iac.stage import Known, Progress, StageFailed
+from cozystack_iac.talos import configuration, rollout
+from cozystack_iac.talos.fleet import MachineRef
+from cozystack_iac.talos.probe import Target
+from cozystack_iac.talos.stages import (
+    BootstrapInputs,
+    BootstrapOutputs,
+    EtcdBootstrapProvider,
+    MachineConfigRolloutProvider,
+    NodeProbeProvider,
+    ProbeInputs,
+    RolloutInputs,
+    RolloutOutputs,
+)
+from lab.machines import Machines
+from lab.scenario import MachineChange, Scenario
+from lab.world import World
+from tests.machine_configs import Secrets
+from tests.talos_machine import Authority, server_context
+
+NET = "127.42"
+DISKS = [{"dev": "sda", "size": "64GiB", "serial": "SYS"}, {"dev": "sdb", "size": "200GiB", "serial": "DATA"}]
+
+
+def scenario(*names: str, faults: list[Any] | None = None, **machine: Any) -> Scenario:
+    def one(number: int, name: str) -> dict[str, Any]:
+        return {
+            "name": name,
+            "address": f"{NET}.0.{11 + number}",
+            "talos": "v1.13.6",
+            "disks": DISKS,
+            "mac": f"52:54:00:42:00:{number:02x}",
+        } | machine
+
+    machines = [one(number, name) for number, name in enumerate(names)]
+    body = {"name": "stages", "scale": 1000, "machines": machines, "platform": {"ingress": f"{NET}.1.1"}}
+    return Scenario.model_validate(body | {"faults": faults or []})
+
+
+@dataclass
+class Site:
+    """The simulated machines, and the inputs of the stages that make a cluster of them."""
+
+    world: World
+    secrets: Secrets = field(default_factory=Secrets)
+    said: list[str] = field(default_factory=list)
+    changes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Changes to `machine:` by machine name."""
+
+    def ref(self, name: str) -> MachineRef:
+        address = self.world.machines[name].address
+        role = "controlPlane" if name.startswith("cp") else "worker"
+        return MachineRef.model_validate(
+            {"name": name, "role": role, "maintenance": address, "address": address, "internal": address}
+        )
+
+    @property
+    def refs(self) -> list[MachineRef]:
+        return [self.ref(name) for name in self.world.machines]
+
+    def config(self, name: str) -> str:
+        role = "controlplane" if name.startswith("cp") else "worker"
+        return self.secrets.config(role, hostname=name, **self.changes.get(name, {}))
+
+    @property
+    def client(self) -> dict[str, str]:
+        issued = self.secrets.client()
+        parts = {"caCertificate": self.secrets.os.crt, "clientCertificate": issued.crt, "clientKey": issued.key}
+        return {name: base64.b64encode(text.encode()).decode() for name, text in parts.items()}
+
+    def progress(self) -> Progress:
+        return Progress("Stage", write=self.said.append)
+
+    def rollout_inputs(self, **changes: Any) -> RolloutInputs:
+        configurations = {name: self.config(name) for name in self.world.machines}
+        given = {"machines": self.refs, "configurations": configurations, "client_configuration": self.client}
+        return RolloutInputs(**(given | {"deadline_s": 10} | changes))
+
+    async def rolled_out(self, **changes: Any) -> RolloutOutputs:
+        return await MachineConfigRolloutProvider().establish(self.rollout_inputs(**changes), self.progress())
+
+    async def bootstrapped(self, **changes: Any) -> BootstrapOutputs:
+        planes = [ref for ref in self.refs if ref.is_control_plane]
+        given = {"control_planes": planes, "client_configuration": self.client, "deadline_s": 15}
+        return await EtcdBootstrapProvider().establish(BootstrapInputs(**(given | changes)), self.progress())
+
+    def events(self, name: str, what: str) -> int:
+        return sum(event.what == what for event in self.world.log.find(f"machine {name}"))
+
+
+@asynccontextmanager
+async def playing(chosen: Scenario) -> AsyncIterator[Site]:
+    world = World(chosen)
+    async with Machines(world):
+        yield Site(world)
+
+
+@asynccontextmanager
+async def api_servers(site: Site) -> AsyncIterator[None]:
+    """Something that speaks TLS on port 6443 of every control plane, as a kube-apiserver does."""
+    authority = Authority.named("kubernetes")
+    context = server_context(authority.server("kube-apiserver"))
+
+    async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    servers = [
+        await asyncio.start_server(serve, ref.address, 6443, ssl=context) for ref in site.refs if ref.is_control_plane
+    ]
+    yield
+    for server in servers:
+        server.close()
+
+
+async def test_machines_in_maintenance_become_a_cluster_and_a_second_run_touches_nothing() -> None:
+    async with playing(scenario("cp1", "cp2", "cp3", "w1")) as site:
+        first = await site.rolled_out()
+        members = await site.bootstrapped()
+        again = await site.rolled_out()
+        members_again = await site.bootstrapped()
+
+        assert first == again
+        assert members == members_again
+        assert set(members.members) == {"cp1", "cp2", "cp3"}
+        assert [site.events(name, "config applied") for name in site.world.machines] == [1, 1, 1, 1]
+        assert len(site.world.log.find("cluster", "bootstrapped")) == 1
+
+
+@pytest.mark.parametrize("talos", ["v1.10.9", "v1.11.6", "v1.12.7", "v1.13.6", "v1.14.0"])
+async def test_every_minor_is_configured_and_bootstrapped(talos: str) -> None:
+    async with playing(scenario("cp1", talos=talos)) as site:
+        await site.rolled_out()
+        assert set((await site.bootstrapped()).members) == {"cp1"}
+
+
+async def test_a_run_that_was_killed_while_machines_reboot_is_continued_without_a_second_apply() -> None:
+    async with playing(scenario("cp1", "cp2", "cp3")) as site:
+        run = asyncio.create_task(site.rolled_out())
+        await site.world.log.happened("machine cp2", "config applied", timeout_s=5)
+        run.cancel()
+        await asyncio.wait({run})
+
+        await site.rolled_out()
+
+        assert [site.events(name, "config applied") for name in site.world.machines] == [1, 1, 1]
+
+
+async def test_a_foreign_machine_stops_everything_before_anything_is_touched() -> None:
+    async with playing(scenario("cp1", "cp2")) as site:
+        other = Site(site.world)
+        await MachineConfigRolloutProvider().establish(
+            other.rollout_inputs(machines=[other.ref("cp2")]), other.progress()
+        )
+        with pytest.raises(StageFailed, match="1 of 2 machines cannot be configured") as failure:
+            await site.rolled_out()
+
+        assert "cp2" in failure.value.details
+        assert site.events("cp1", "config applied") == 0
+
+
+async def test_a_refused_configuration_ends_the_batch_with_everybodys_state_and_no_secret() -> None:
+    async with playing(scenario("cp1", "cp2")) as site:
+        site.changes = {"cp2": {"flavour": "abcdef.0123456789abcdef"}}
+        with pytest.raises(StageFailed, match="cp2") as failure:
+            await site.rolled_out()
+
+    assert {"cp1", "cp2"} <= set(failure.value.details)
+    assert "refused its configuration" in failure.value.details["cp2"]
+    assert "abcdef.0123456789abcdef" not in str(failure.value)
+
+
+async def test_a_machine_that_never_returns_uses_up_its_own_budget_and_is_named() -> None:
+    async with playing(scenario("cp1", "cp2", installed=True)) as site:
+        run = asyncio.create_task(site.rolled_out(deadline_s=1.5))
+        await site.world.log.happened("machine cp2", "config applied", timeout_s=5)
+        site.world.change(MachineChange(name="cp2", power="off"))
+        with pytest.raises(StageFailed, match="cp2 did not come back") as failure:
+            await run
+
+    assert next(iter(failure.value.details)) == "cp2"
+    assert "cp1" in failure.value.details
+
+
+@pytest.mark.parametrize("talos", ["v1.13.6", "v1.14.0"])  # the last that reboots by itself, the first that does not
+async def test_a_later_change_goes_one_control_plane_at_a_time(talos: str) -> None:
+    async with playing(scenario("cp1", "cp2", "cp3", "w1", talos=talos)) as site, api_servers(site):
+        await site.rolled_out()
+        await site.bootstrapped()
+        # Read at boot only: every version has to reboot for it, by itself or because it is told to.
+        file = {"path": "/var/x", "op": "create", "permissions": 420, "content": "x"}
+        site.changes = {name: {"files": [file]} for name in site.world.machines}
+        reboots = {name: site.events(name, "rebooting") for name in site.world.machines}
+        before = len(site.world.log.events)
+
+        await site.rolled_out(deadline_s=30)
+
+        assert {n: site.events(n, "rebooting") - reboots[n] for n in reboots} == dict.fromkeys(reboots, 1)
+        steps = [e for e in site.world.log.events[before:] if e.what in ("config applied", "running")]
+        assert [(e.subject.removeprefix("machine "), e.what) for e in steps] == [
+            (name, what) for name in ("cp1", "cp2", "cp3", "w1") for what in ("config applied", "running")
+        ]
+
+
+async def test_a_change_that_needs_no_reboot_causes_none() -> None:
+    async with playing(scenario("cp1")) as site, api_servers(site):
+        await site.rolled_out()
+        await site.bootstrapped()
+        reboots = site.events("cp1", "rebooting")
+        site.changes = {"cp1": {"sysctls": {"vm.swappiness": "1"}}}
+
+        await site.rolled_out()
+
+        assert (site.events("cp1", "rebooting"), site.events("cp1", "config applied")) == (reboots, 2)
+
+
+async def test_no_control_plane_is_changed_while_another_is_away() -> None:
+    async with playing(scenario("cp1", "cp2", "cp3")) as site, api_servers(site):
+        await site.rolled_out()
+        await site.bootstrapped()
+        site.world.change(MachineChange(name="cp3", power="off"))
+        await site.world.log.happened("machine cp3", "off", timeout_s=5)
+        site.changes = {"cp1": {"sysctls": {"vm.swappiness": "1"}}}
+        with pytest.raises(StageFailed) as failure:
+            await site.rolled_out(deadline_s=0.7)
+
+        assert "cp3" in failure.value.details
+        assert site.events("cp1", "config applied") == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("FAILED_PRECONDITION", "bootstrap is not available yet"),
+        ("FAILED_PRECONDITION", "time is not in sync yet"),
+        ("UNIMPLEMENTED", "method Bootstrap not implemented"),
+        ("UNAVAILABLE", "connection refused"),
+        ("UNKNOWN", "etcd data directory is not empty"),
+    ],
+)
+async def test_a_bootstrap_that_is_not_possible_yet_is_tried_again(code: str, text: str) -> None:
+    answer = {"Bootstrap": {"code": code, "message": text, "times": 2}}
+    async with playing(scenario("cp1", faults=[{"on": "machine cp1", "answer": answer}])) as site:
+        await site.rolled_out()
+        await site.bootstrapped()
+
+    assert any(text in line for line in site.said)
+
+
+async def test_a_bootstrap_whose_answer_was_lost_is_adopted() -> None:
+    answer = {"Bootstrap": {"code": "UNAVAILABLE", "message": "gone", "times": 1, "performed": True}}
+    async with playing(scenario("cp1", faults=[{"on": "machine cp1", "answer": answer}])) as site:
+        await site.rolled_out()
+        assert set((await site.bootstrapped()).members) == {"cp1"}
+        assert len(site.world.log.find("cluster", "bootstrapped")) == 1
+
+
+async def test_a_bootstrap_that_is_refused_for_good_fails_at_once() -> None:
+    answer = {"Bootstrap": {"code": "PERMISSION_DENIED", "message": "not authorized"}}
+    async with playing(scenario("cp1", faults=[{"on": "machine cp1", "answer": answer}])) as site:
+        await site.rolled_out()
+        with pytest.raises(StageFailed, match="refuses the bootstrap"):
+            await site.bootstrapped()
+
+
+async def test_an_etcd_with_strange_members_is_not_adopted() -> None:
+    async with playing(scenario("cp1", "cp2")) as site:
+        await site.rolled_out()
+        await site.bootstrapped()
+        with pytest.raises(StageFailed, match="members that are no control planes") as failure:
+            await site.bootstrapped(control_planes=[site.ref("cp1")])
+
+    assert "cp2" in failure.value.details["members"]
+
+
+async def test_a_control_plane_that_joins_later_is_waited_for() -> None:
+    async with playing(scenario("cp1", "cp2", "cp3")) as site:
+        only_first = site.rollout_inputs(machines=[site.ref("cp1")])
+        await MachineConfigRolloutProvider().establish(only_first, site.progress())
+        assert set((await site.bootstrapped(control_planes=[site.ref("cp1")])).members) == {"cp1"}
+
+        await site.rolled_out()
+
+        assert set((await site.bootstrapped()).members) == {"cp1", "cp2", "cp3"}
+        assert len(site.world.log.find("cluster", "bootstrapped")) == 1
+
+
+async def test_refresh_sees_a_configuration_that_was_changed_by_hand() -> None:
+    async with playing(scenario("cp1")) as site:
+        inputs, made = site.rollout_inputs(), await site.rolled_out()
+        provider = MachineConfigRolloutProvider()
+        assert await provider.observe(inputs, made) == made
+
+        state = site.world.machines["cp1"]
+        assert state.config is not None
+        object.__setattr__(state.config, "text", site.secrets.config(hostname="other"))
+        seen = await provider.observe(inputs, made)
+
+    assert seen is not None
+    assert seen.digests["cp1"] != made.digests["cp1"]
+
+
+async def test_refresh_without_any_answer_is_an_error_and_not_a_loss() -> None:
+    async with playing(scenario("cp1", stage="off")) as site:
+        outputs = RolloutOutputs(digests={"cp1": "0"})
+        with pytest.raises(StageFailed, match="No machine says"):
+            await MachineConfigRolloutProvider().observe(site.rollout_inputs(), outputs)
+
+
+async def test_an_unusable_client_certificate_is_a_sentence_without_the_key() -> None:
+    async with playing(scenario("cp1")) as site:
+        broken = site.client | {"clientKey": base64.b64encode(b"hunter2").decode()}
+        with pytest.raises(StageFailed, match="client certificate cannot be used") as failure:
+            await site.rolled_out(client_configuration=broken)
+
+    assert "hunter2" not in str(failure.value)
+
+
+# ---- the probe -----------------------------------------------------------------------------------------------------
+
+
+def target(site: Site, name: str, **changes: Any) -> Target:
+    address = site.world.machines[name].address
+    given = {
+        "name": name,
+        "role": "controlPlane" if name.startswith("cp") else "worker",
+        "path": f"cozystack:nodes[{list(site.world.machines).index(name)}]",
+        "maintenance": address,
+        "address": address,
+        "internal": address,
+        "install_disk": {"serial": "SYS"},
+        "data_disks": [{"serial": "DATA"}],
+    }
+    return Target.model_validate(given | changes)
+
+
+def probe_inputs(*targets: Target, **changes: Any) -> ProbeInputs:
+    given = {"machines": list(targets), "talos": "v1.13.6", "cozystack": "1.6.2", "deadline_s": 1}
+    return ProbeInputs(**(given | changes))
+
+
+@pytest.mark.parametrize(
+    ("stage", "code"),
+    [("foreign", "NODE-004"), ("not-talos", "NODE-003"), ("silent", "NODE-001"), ("off", "NODE-002")],
+)
+async def test_a_machine_that_is_not_in_maintenance_stops_the_preview(stage: str, code: str) -> None:
+    async with playing(scenario("cp1", stage=stage)) as site:
+        findings = await NodeProbeProvider().preflight(probe_inputs(target(site, "cp1")), None)
+
+    assert [f.code for f in findings] == [code]
+
+
+async def test_machines_in_maintenance_pass_the_preview_and_the_update() -> None:
+    async with playing(scenario("cp1", "w1")) as site:
+        inputs = probe_inputs(target(site, "cp1"), target(site, "w1"))
+        findings = await NodeProbeProvider().preflight(inputs, None)
+        made = await NodeProbeProvider().establish(inputs, site.progress())
+
+    assert [f.code for f in findings] == ["NODE-012"]  # the simulated disks of both are called alike
+    assert set(made.probed) == {"cp1", "w1"}
+    assert made.probed["cp1"].talos == "v1.13.6"
+
+
+async def test_what_was_let_through_before_is_not_asked_again() -> None:
+    async with playing(scenario("cp1", "w1")) as site:
+        one = probe_inputs(target(site, "cp1"))
+        made = await NodeProbeProvider().establish(one, site.progress())
+        site.world.change(MachineChange(name="cp1", power="off"))
+        await site.world.log.happened("machine cp1", "off", timeout_s=5)
+        both = probe_inputs(target(site, "cp1"), target(site, "w1"))
+
+        assert await NodeProbeProvider().preflight(both, one) == []
+        revised = await NodeProbeProvider().revise(both, Known(one, made), site.progress())
+
+    assert set(revised.probed) == {"cp1", "w1"}
+
+
+async def test_a_disk_swapped_between_preview_and_update_stops_the_update() -> None:
+    async with playing(scenario("cp1")) as site:
+        inputs = probe_inputs(target(site, "cp1"))
+        assert await NodeProbeProvider().preflight(inputs, None) == []
+        change = {"name": "cp1", "disk": {"serial": "DATA", "for_serial": "OTHER"}}
+        site.world.change(MachineChange.model_validate(change))
+        with pytest.raises(StageFailed) as failure:
+            await NodeProbeProvider().establish(inputs, site.progress())
+
+    assert "DSK-004 cozystack:nodes[0].dataDisks[0]" in failure.value.details
+
+
+async def test_offline_checks_say_skipped_and_never_passed() -> None:
+    async with playing(scenario("cp1", stage="off")) as site:
+        findings = await NodeProbeProvider().preflight(probe_inputs(target(site, "cp1"), checks="offline"), None)
+
+    assert [(f.code, f.severity.value) for f in findings] == [("NODE-017", "note")]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machines of these tests live 1000 times as fast."""
+    for name, seconds in (("LOOK_EVERY_S", 0.05), ("STUBBORN_S", 1.0)):
+        monkeypatch.setattr(rollout, name, seconds)
+    monkeypatch.setattr("cozystack_iac.talos.gate.LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr("cozystack_iac.talos.etcd_bootstrap.LOOK_EVERY_S", 0.05)
+
+
+def test_the_same_configuration_in_another_order_is_the_same() -> None:
+    assert configuration.digest("a: 1\nb: 2\n") == configuration.digest("b: 2\na: 1\n")

@@ -161,6 +161,7 @@ OPTIONAL_PACKAGES = frozenset(
     {
         "cozystack.nfs-driver",
         "cozystack.telepresence",
+        "cozystack.velero",
         "cozystack.external-dns",
         "cozystack.external-dns-application",
         "cozystack.kuberture",
@@ -175,7 +176,8 @@ OPTIONAL_PACKAGES = frozenset(
     }
 )
 
-# Packages that many others depend on: leaving one out blocks the rest for ever in DependenciesNotReady.
+# Packages that many others depend on: leaving one out blocks the rest for ever in DependenciesNotReady. (cozystack-basics makes
+# the root tenant.)
 LOAD_BEARING_PACKAGES = frozenset(
     {
         "cozystack.networking",

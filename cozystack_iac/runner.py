@@ -15,9 +15,12 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = "cozystack"
@@ -33,19 +36,19 @@ class Lock:
     path: Path
     pid: int
     host: str
-    since: str
+    since: datetime
 
     def is_dead(self, host: str) -> bool:
-        """Only a process of this very host can be proven dead."""
+        """Only a process of this very host can be proven dead: gone, a zombie, or its number used by a younger one."""
         if self.host != host:
             return False
         try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
+            process = psutil.Process(self.pid)
+            return process.status() == psutil.STATUS_ZOMBIE or process.create_time() > self.since.timestamp()
+        except psutil.NoSuchProcess:
             return True
-        except PermissionError:
+        except psutil.AccessDenied:
             return False
-        return False
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:
@@ -59,7 +62,7 @@ def locks(backend: Path, stack: str) -> list[Lock]:
     for path in sorted((backend / ".pulumi" / "locks" / "organization" / PROJECT / stack).glob("*.json")):
         try:
             data = json.loads(path.read_text())
-            found.append(Lock(path, int(data["pid"]), str(data["hostname"]), str(data["timestamp"])))
+            found.append(Lock(path, int(data["pid"]), str(data["hostname"]), datetime.fromisoformat(data["timestamp"])))
         except (OSError, ValueError, KeyError, TypeError):
             continue
     return found
@@ -116,7 +119,10 @@ class Engine:
         held = locks(backend, self._stack) if backend else []
         for lock in held:
             if lock.is_dead(socket.gethostname()):
-                print(f"removing the lock of process {lock.pid}, which died (held since {lock.since})", flush=True)
+                print(
+                    f"removing the lock of process {lock.pid}, which died (held since {lock.since:%Y-%m-%d %H:%M:%S} UTC)",
+                    flush=True,
+                )
                 lock.path.unlink(missing_ok=True)
 
     def _backend_url(self) -> str:

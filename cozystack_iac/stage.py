@@ -80,7 +80,7 @@ class EngineGone(BaseException):
 class Progress:
     """Says what a stage waits for: one line per change, repeated now and then so that silence never means "hung"."""
 
-    def __init__(self, stage: str, *, repeat_s: float = 20.0, write: Callable[[str], None] | None = None) -> None:
+    def __init__(self, stage: str, *, repeat_s: float = 30.0, write: Callable[[str], None] | None = None) -> None:
         self._stage = stage
         self._repeat_s = repeat_s
         self._write = write or _print_line
@@ -91,6 +91,11 @@ class Progress:
     @property
     def elapsed(self) -> timedelta:
         return timedelta(seconds=time.monotonic() - self._started)
+
+    def heartbeat(self) -> None:
+        """Repeat the last line when nothing was said for `repeat_s` seconds. Called by the base while a stage runs."""
+        if self._said is not None:
+            self.say(self._said)
 
     def say(self, message: str) -> None:
         """Print `message` when it differs from the last one, or when it has been true for `repeat_s` seconds more."""
@@ -205,13 +210,15 @@ class StageProvider(ResourceProvider, ABC, Generic[In, Out]):
 
     def create(self, props: dict[str, Any]) -> CreateResult:
         given = _plain(props)
-        made = self._run(self.establish(self._inputs(given), self._progress()))
+        progress = self._progress()
+        made = self._run(self.establish(self._inputs(given), progress), progress)
         return CreateResult(self._title(), self._state(given, made))
 
     def update(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> UpdateResult:
         given, old = _plain(_news), _plain(_olds)
         known = Known(self._try(self.inputs, old), self._try(self.outputs, old))
-        made = self._run(self.revise(self._inputs(given), cast("Known[In, Out]", known), self._progress()))
+        progress = self._progress()
+        made = self._run(self.revise(self._inputs(given), cast("Known[In, Out]", known), progress), progress)
         return UpdateResult(self._state(given, made))
 
     def read(self, id_: str, props: dict[str, Any]) -> ReadResult:
@@ -228,7 +235,8 @@ class StageProvider(ResourceProvider, ABC, Generic[In, Out]):
         given = _plain(_props)
         inputs, outputs = self._try(self.inputs, given), self._try(self.outputs, given)
         if inputs is not None and outputs is not None:
-            self._run(self.withdraw(cast("In", inputs), cast("Out", outputs), self._progress()))
+            progress = self._progress()
+            self._run(self.withdraw(cast("In", inputs), cast("Out", outputs), progress), progress)
 
     # ----------------------------------------------------------------------------------------------------------------
 
@@ -257,10 +265,10 @@ class StageProvider(ResourceProvider, ABC, Generic[In, Out]):
         known = {name: given[name] for name in self.inputs.model_fields if name in given}
         return {**known, **made.model_dump(mode="json")}
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+    def _run(self, work: Coroutine[Any, Any, T], progress: Progress | None = None) -> T:
         engine = _engine
         with engine.operation():
-            return asyncio.run(_until_engine_is_gone(work, engine))
+            return asyncio.run(_until_engine_is_gone(work, engine, progress))
 
 
 class EngineWatch:
@@ -329,13 +337,17 @@ def _serve_as_provider() -> None:
     threading.Thread(target=_engine.guard, name="engine-watch", daemon=True).start()
 
 
-async def _until_engine_is_gone(work: Coroutine[Any, Any, T], engine: EngineWatch) -> T:
-    """Run `work`, and cancel it at its next await once the engine has died."""
+async def _until_engine_is_gone(
+    work: Coroutine[Any, Any, T], engine: EngineWatch, progress: Progress | None = None
+) -> T:
+    """Run `work`, keep its progress visible, and cancel it at its next await once the engine has died."""
     task = asyncio.ensure_future(work)
     while True:
         done, _ = await asyncio.wait({task}, timeout=ENGINE_POLL_S)
         if done:
             return task.result()
+        if progress:
+            progress.heartbeat()
         if engine.gone.is_set():
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):

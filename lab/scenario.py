@@ -135,10 +135,10 @@ class MachineSpec(Model):
 
 
 class Delays(Model):
-    """Real-life seconds. Defaults are the typical values of Cozystack's own end-to-end suite on idle hardware.
+    """Real-life seconds. Only the sums have a source (budgets of Cozystack's end-to-end suite); the split is ours.
 
-    Together: config applied to API back 80 s with installation (field: 60..180), bootstrap accepted after 10 s,
-    three etcd members after 120 s (measured 179 loaded), nodes registered 30 s later.
+    Sums: config applied to API back 81 s with installation (field: 60..180), bootstrap accepted some 10 s later,
+    three etcd members after 120 s (measured 179 on a loaded runner), nodes registered 30 s after that.
     """
 
     apply: Seconds = 1.0  # a config is read, checked and written

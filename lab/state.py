@@ -120,9 +120,9 @@ class StateDir:
         return self.root / "supervisor.json"
 
     def prepare(self) -> None:
-        """Empty what belongs to one run only; the Pulumi backend and the tools stay."""
+        """Empty what belongs to one run only; the tools stay. A stack whose machines are gone is worthless: it goes, too."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for name in ("etcd", "pki", "kubeconfig"):
+        for name in ("etcd", "pki", "kubeconfig", "backend", "project"):
             shutil.rmtree(self.root / name, ignore_errors=True)
         for path in (self.events, self.socket, *(log for log in self.logs.glob("*.log") if log != self.supervisor_log)):
             path.unlink(missing_ok=True)

@@ -132,10 +132,12 @@ class Supervisor:
         self._spawn(name, work).add_done_callback(ended)
 
     def watch(self, world: World) -> None:
-        """Crashes in the machines, which keep their own tasks, reach the record through the event log only."""
-        world.log.on(self._machine_crashed)
+        """What simulators cannot do, and crashes in the machines, reach the record through the event log only."""
+        world.log.on(self._gone_wrong)
 
-    def _machine_crashed(self, event: Event) -> None:
+    def _gone_wrong(self, event: Event) -> None:
+        if (event.subject, event.what) == ("platform", "write refused"):
+            self._problem(f"the API server refused what the simulated platform wrote: {event.data.get('message')}")
         if (event.subject, event.what) == ("lab", "machine simulator crashed"):
             self._problem(f"the simulator of {event.data.get('task')} crashed: {event.data.get('error')}")
 

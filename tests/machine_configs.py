@@ -6,13 +6,20 @@ import base64
 from dataclasses import dataclass, field
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric import ec
+
 from lab.machines import pki
 from lab.machines.emit import emit
 
 
 def _pair(ca: pki.Issued, *, key: bool = True) -> dict[str, str]:
-    pem = ca.key.replace("PRIVATE KEY", "ED25519 PRIVATE KEY")  # as Talos writes it
+    key_type = "" if isinstance(pki.load_key(ca.key), ec.EllipticCurvePrivateKey) else "ED25519 "
+    pem = ca.key.replace("PRIVATE KEY", f"{key_type}PRIVATE KEY")  # as Talos writes it
     return {"crt": _b64(ca.crt), "key": _b64(pem) if key else ""}
+
+
+def _ecdsa(organization: str) -> pki.Issued:
+    return pki.new_ca(organization, ec.generate_private_key(ec.SECP256R1()))
 
 
 def _b64(text: str) -> str:
@@ -24,8 +31,8 @@ class Secrets:
     """The CAs of one cluster."""
 
     os: pki.Issued = field(default_factory=lambda: pki.new_ca("talos"))
-    kubernetes: pki.Issued = field(default_factory=lambda: pki.new_ca("kubernetes"))
-    etcd: pki.Issued = field(default_factory=lambda: pki.new_ca("etcd"))
+    kubernetes: pki.Issued = field(default_factory=lambda: _ecdsa("kubernetes"))
+    etcd: pki.Issued = field(default_factory=lambda: _ecdsa("etcd"))
 
     def client(self, role: str = "os:admin") -> pki.Issued:
         return pki.client_certificate(self.os, role)

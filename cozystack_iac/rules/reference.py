@@ -1,6 +1,7 @@
 """The list of all findings, for people: generated from the rules that the code declares, so that the two cannot differ."""
 
 import importlib
+import re
 from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
@@ -9,6 +10,7 @@ from cozystack_iac.findings import Rule, rules, table_row
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
+_DECLARATION = re.compile(r'= Rule\(\s*"([A-Z]+-[0-9]+)"')
 _HEAD = ("| code | | rule | why it matters | way out |", "|---|---|---|---|---|")
 
 _FAMILIES: Mapping[str, str] = {
@@ -17,6 +19,7 @@ _FAMILIES: Mapping[str, str] = {
     "DSK": "Disks, as the machines report them (live)",
     "END": "Endpoints and domains",
     "INV": "Inventory",
+    "MCF": "Machine-configuration documents",
     "NET": "Networks and addresses",
     "NODE": "Machines, as they answer (live)",
     "OVR": "Overrides",
@@ -35,11 +38,14 @@ _FAMILIES: Mapping[str, str] = {
 
 def declared() -> tuple[Rule, ...]:
     """Every rule of the product, those of live checks included: imports the modules that declare some."""
+    codes: set[str] = set()
     for path in sorted(_PACKAGE.rglob("*.py")):
-        if "= Rule(" in path.read_text(encoding="utf-8"):
+        named = _DECLARATION.findall(path.read_text(encoding="utf-8"))
+        if named:
+            codes.update(named)
             module = path.relative_to(_PACKAGE.parent).with_suffix("")
             importlib.import_module(".".join(module.parts).removesuffix(".__init__"))
-    return rules()
+    return tuple(rule for rule in rules() if rule.code in codes)
 
 
 def markdown() -> str:

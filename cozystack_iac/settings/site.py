@@ -2,11 +2,11 @@
 
 import ipaddress
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import Field, PrivateAttr
+from pydantic import BaseModel, Field, PrivateAttr
 
 from cozystack_iac import releases
 from cozystack_iac.settings.base import Flag, Model
@@ -29,9 +29,12 @@ _PLATFORM_VARIANTS: Mapping[str, PlatformVariant] = {
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a site was read from: what was given, which file holds the nodes, and what could not be read."""
+    """Where a site was read from: what was given, which file holds the nodes, and what could not be read.
 
-    given: Mapping[str, Any] = field(default_factory=dict)
+    `given` is None for a site that was made in Python: then the models themselves know what was given.
+    """
+
+    given: Mapping[str, Any] | None = None
     nodes_file: str | None = None
     unread: frozenset[tuple[Step, ...]] = frozenset()
 
@@ -80,17 +83,18 @@ class Site(Model):
     def where(self, *steps: Step) -> str:
         """The place of a value as people find it: the longest part of the path that exists in what was given."""
         origin = self._origin
+        if origin.given is None:
+            return spelled(steps)
         if origin.nodes_file is not None and steps[:1] == ("nodes",) and len(steps) > 1:
             found = _existing(origin.given.get("nodes"), steps[1:])
             return f"{origin.nodes_file}: {spelled(found)}" if found else origin.nodes_file
-        if not origin.given:
-            return spelled(steps)
         found = _existing(origin.given, steps)
         return spelled(found) if found else ROOT
 
     def given(self, *steps: Step) -> bool:
         """Whether a value was given, as opposed to defaulted."""
-        return len(_existing(self._origin.given, steps)) == len(steps)
+        given = self._origin.given
+        return _was_set(self, steps) if given is None else len(_existing(given, steps)) == len(steps)
 
     def unread(self, *steps: Step) -> bool:
         """Whether the value at or above this place could not be read: nothing can be concluded from it."""
@@ -219,6 +223,23 @@ def host_of(url: str) -> str:
     if authority.startswith("["):
         return authority[1:].split("]", 1)[0]
     return authority.split(":", 1)[0]
+
+
+def _was_set(value: Any, steps: Sequence[Step]) -> bool:
+    """Whether every model on the way was given the value, as opposed to defaulting it."""
+    for step in steps:
+        if isinstance(value, BaseModel):
+            fields = type(value).model_fields
+            name = next((name for name, info in fields.items() if info.alias == step), None)
+            if name is None or name not in value.model_fields_set:
+                return False
+            value = getattr(value, name)
+        else:
+            try:
+                value = value[step]
+            except (TypeError, KeyError, IndexError):
+                return False
+    return True
 
 
 def _existing(value: Any, steps: Sequence[Step]) -> tuple[Step, ...]:

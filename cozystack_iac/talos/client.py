@@ -86,6 +86,11 @@ class Machine:
         """Dial, and return the machine's certificate."""
         return await self._within(None, self._connection.connect)
 
+    @property
+    def met(self) -> Peer | None:
+        """The certificate last seen at the address, also when it was not the one we meant to meet."""
+        return self._connection.peer
+
     # What it is -----------------------------------------------------------------------------------------------------
 
     async def status(self) -> facts.Status:

@@ -21,7 +21,7 @@ from cozystack_iac.talos.client import Machine
 from cozystack_iac.talos.errors import NotYet, PeerFault, PortClosed, TalosError, Unreachable, WrongPeer
 from cozystack_iac.talos.identity import Identity
 from cozystack_iac.talos.machine import Address, Disk, Link, Status, Volume
-from cozystack_iac.talos.transport import PORT, Limits, Peer, look
+from cozystack_iac.talos.transport import PORT, Limits, Peer
 
 CLOCK_TOLERANCE = timedelta(minutes=2)  # certificates and etcd live with this much
 
@@ -159,31 +159,29 @@ async def _ask(target: Target, deadline_s: float, identity: Identity | None, lim
 async def _visit(
     target: Target, address: str, deadline_s: float, identity: Identity | None, limits: Limits, now: datetime
 ) -> Answer:
-    peer: Peer | None = None
     facts: Facts | None = None
     status: Status | None = None
     ours = False
     error: TalosError | None = None
+    bare = Machine(address, fingerprint=target.fingerprint, port=target.port, deadline_s=deadline_s, limits=limits)
     try:
         async with _deadline(address, deadline_s):
-            peer = await look(address, target.port, limits=limits)
-            # With an identity, only a machine that proves to be of our cluster is asked for its status.
-            known = None if peer.in_maintenance else identity
-            if peer.in_maintenance or known is not None:
-                machine = Machine(
-                    address,
-                    identity=known,
-                    fingerprint=target.fingerprint,
-                    port=target.port,
-                    deadline_s=deadline_s,
-                    limits=limits,
-                )
-                async with machine:
-                    status = await machine.status()
-                    ours = known is not None
-                    facts = await _facts(machine) if peer.in_maintenance else None
+            async with bare:
+                try:
+                    await bare.peer()
+                    status = await bare.status()
+                    facts = await _facts(bare)
+                except WrongPeer as wrong:
+                    error = wrong
+            # Only a machine that proves to be of our cluster is asked for its status with our certificate.
+            if identity is not None and isinstance(error, WrongPeer) and bare.met is not None:
+                proven = Machine(address, identity=identity, port=target.port, deadline_s=deadline_s, limits=limits)
+                async with proven:
+                    status = await proven.status()
+                ours, error = True, None
     except TalosError as caught:
         error = caught
+    peer = bare.met
     evidence = Evidence(peer, error, ours, status)
     skew = peer.skew(now) if peer is not None and peer.in_maintenance else None
     return Answer(

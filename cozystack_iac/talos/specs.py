@@ -15,7 +15,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 _KEY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*):(?: (.*))?$")
-_ITEM = re.compile(r" {4,8}- (.*)$")
+_ITEM = re.compile(r" {4}- (.*)$")
+_NESTED = re.compile(r" {4}([A-Za-z_][A-Za-z0-9_]*): (.+)$")
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)$")
 _QUOTED = re.compile(r'"[^"\\]*"$')
 # Words, paths, hardware and IP addresses, sizes, serial numbers: nothing in them could mean something else to YAML 1.2.
@@ -48,27 +49,37 @@ def load_spec(text: str) -> Any:
 
 
 def _flat(text: str) -> dict[str, object]:
+    """Scalars, and one level of lists or mappings of scalars."""
     spec: dict[str, object] = {}
-    items: list[object] | None = None
     open_key: str | None = None
     for line in text.splitlines():
-        if items is not None and (item := _ITEM.match(line)):
-            items.append(_scalar(item[1]))
+        if open_key is not None and line.startswith("    "):
+            _below(spec, open_key, line)
             continue
-        if open_key is not None and not items:
-            raise _Beyond  # `key:` with nothing or a mapping below
         field = _KEY.match(line)
-        if field is None or field[1] in spec or field[1] in _RESERVED or field[1] in _CONSTANTS:
+        if field is None or field[1] in spec or _means_something(field[1]) or (open_key and spec[open_key] is None):
             raise _Beyond
-        if field[2] is None:
-            open_key, items = field[1], []
-            spec[open_key] = items
-        else:
-            open_key, items = None, None
-            spec[field[1]] = _scalar(field[2])
-    if not spec or (open_key is not None and not items):
+        open_key = None if field[2] is not None else field[1]
+        spec[field[1]] = None if open_key else _scalar(field[2])
+    if not spec or (open_key and spec[open_key] is None):
         raise _Beyond
     return spec
+
+
+def _below(spec: dict[str, object], key: str, line: str) -> None:
+    present = spec[key]
+    if (item := _ITEM.match(line)) and (present is None or isinstance(present, list)):
+        spec[key] = [*(present or ()), _scalar(item[1])]
+    elif (field := _NESTED.match(line)) and (present is None or isinstance(present, dict)):
+        if _means_something(field[1]) or (present and field[1] in present):
+            raise _Beyond
+        spec[key] = {**(present or {}), field[1]: _scalar(field[2])}
+    else:
+        raise _Beyond
+
+
+def _means_something(key: str) -> bool:
+    return key in _RESERVED or key in _CONSTANTS
 
 
 def _scalar(text: str) -> object:

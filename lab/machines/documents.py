@@ -1,5 +1,8 @@
 """Which keys and document kinds a Talos minor knows. Data only; anything else is refused while decoding.
 
+Written from what is known of Talos and held against the recorded configs and refusals; keys that appear in none of them
+may be missing or too many.
+
 A schema is a mapping of known keys; `ANY` accepts whatever is below. A list is checked item by item.
 """
 

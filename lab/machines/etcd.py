@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from lab.machines import pki
 from lab.machines.config import AppliedConfig
 from lab.world import EtcdPhase, Member, World, stable_number
 
@@ -36,7 +37,7 @@ def _fill(world: World, config: AppliedConfig) -> None:
     cluster.bootstrapped, cluster.leader = True, None
     cluster.members.clear()
     cluster.name, cluster.endpoint = config.cluster_name, config.endpoint
-    cluster.ca_crt, cluster.ca_key = config.kubernetes_ca.crt, config.kubernetes_ca.key
+    cluster.ca_crt, cluster.ca_key = config.kubernetes_ca.crt, pki.plain(config.kubernetes_ca.key)
     cluster.cert_sans = tuple(dict.fromkeys(san for c in planes for san in c.api_sans))
     cluster.vips = tuple(dict.fromkeys(vip for c in planes for vip in c.vips))
 

@@ -43,17 +43,25 @@ class Issued:
     key: str = field(repr=False)
 
 
+def plain(pem: str) -> str:
+    """A private key with the PEM header everybody reads; Talos writes `ED25519 PRIVATE KEY` around PKCS#8."""
+    return pem.replace("ED25519 PRIVATE KEY", "PRIVATE KEY")
+
+
 def load_key(pem: str) -> Key:
-    """A private key as Talos writes it: `ED25519 PRIVATE KEY` around PKCS#8. Raises ValueError."""
-    key = load_pem_private_key(pem.replace("ED25519 PRIVATE KEY", "PRIVATE KEY").encode(), None)
+    """A private key as Talos writes it. Raises ValueError."""
+    key = load_pem_private_key(plain(pem).encode(), None)
     if not isinstance(key, ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
         raise ValueError("the key is neither Ed25519, ECDSA nor RSA")
     return key
 
 
-def new_ca(organization: str | None) -> Issued:
-    """A self-signed CA; without organization its subject is empty, as that of the maintenance service."""
-    key = ed25519.Ed25519PrivateKey.generate()
+def new_ca(organization: str | None, key: Key | None = None) -> Issued:
+    """A self-signed CA; without organization its subject is empty, as that of the maintenance service.
+
+    Its key is Ed25519 as for the Talos API, unless one is given (Kubernetes and etcd use ECDSA P-256).
+    """
+    key = key or ed25519.Ed25519PrivateKey.generate()
     name = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization)] if organization else [])
     usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     builder = (
@@ -63,7 +71,7 @@ def new_ca(organization: str | None) -> Issued:
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
-    return Issued(_pem(builder.sign(key, None)), _key_pem(key))
+    return Issued(_pem(builder.sign(key, _digest(key))), _key_pem(key))
 
 
 def maintenance_certificate(ca: Issued, sans: Iterable[str]) -> Issued:
@@ -181,8 +189,12 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: Key, lifetime: timedelt
 
 def _sign(builder: x509.CertificateBuilder, ca: Issued, key: Key) -> Issued:
     issuer = load_key(ca.key)
-    algorithm = None if isinstance(issuer, ed25519.Ed25519PrivateKey) else SHA256()
-    return Issued(_pem(builder.sign(issuer, algorithm)), _key_pem(key))
+    return Issued(_pem(builder.sign(issuer, _digest(issuer))), _key_pem(key))
+
+
+def _digest(key: Key) -> SHA256 | None:
+    """Ed25519 brings its own hash."""
+    return None if isinstance(key, ed25519.Ed25519PrivateKey) else SHA256()
 
 
 def _key_usage(*, signs: bool) -> x509.KeyUsage:

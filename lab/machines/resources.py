@@ -169,6 +169,7 @@ def _extensions(world: World, machine: MachineState) -> Iterator[tuple[str, Any]
             _extension(f"{index}.sqsh", name, _extension_version(name, machine.talos), f"Provides {name}."),
         )
     if machine.extensions:
+        # only the one of v1.13 was recorded; the others are placeholders of the right shape
         kernel = {10: "6.12.48", 11: "6.12.57", 12: "6.18.9", 13: "6.18.41", 14: "6.18.44"}[machine.minor]
         yield (
             "modules.dep",

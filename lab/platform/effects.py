@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from ipaddress import ip_address
+from typing import Any
 
 from cozystack_iac.kube.client import Object
 from lab.platform import crds, objects
@@ -227,8 +229,11 @@ class ReleaseEffects:
 
     async def _ingress(self) -> None:
         publishing = self._platform.values.get("publishing") or {}
-        external = list(publishing.get("externalIPs") or ())
-        spec = {"externalIPs": external, "type": "ClusterIP"} if external else {"type": "LoadBalancer"}
+        # The API server refuses loopback addresses here, and in the lab all addresses are; the dashboard listens on them itself.
+        external = [ip for ip in publishing.get("externalIPs") or () if not ip_address(ip).is_loopback]
+        spec: dict[str, Any] = {"type": "LoadBalancer"}
+        if publishing.get("externalIPs"):
+            spec = {"externalIPs": external, "type": "ClusterIP"}
         name = "root-ingress-controller"
         await self._hub.ensure(objects.ingress_class("tenant-root"))
         await self._hub.ensure(objects.deployment(name, "tenant-root", replicas=2))

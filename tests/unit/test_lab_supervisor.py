@@ -241,18 +241,31 @@ def test_an_unknown_scenario_is_answered_with_the_known_ones(
     assert "one-node, three-nodes" in capsys.readouterr().err
 
 
-def test_a_taken_address_is_named_with_its_holder() -> None:
-    scenario = Scenario.fleet(1, "127.77")
-    with socket.create_server(("127.77.0.11", 6443)):
-        problems = doors.problems(doors.doors(scenario))
+def test_a_taken_address_is_named_with_its_holder_and_a_free_one_is_not() -> None:
+    (free,) = free_ports(1)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        found = doors.problems(
+            [doors.Door("127.0.0.1", port, "Kubernetes API"), doors.Door("127.0.0.1", free, "kubelet")]
+        )
 
-    assert len(problems) == 1
-    assert problems[0].startswith("127.77.0.11:6443 (Kubernetes API on m1): taken by pid")
-    assert str(os.getpid()) in problems[0]
+    assert len(found) == 1
+    assert found[0].startswith(f"127.0.0.1:{port} (Kubernetes API): taken by pid {os.getpid()}, ")
 
 
-def test_the_addresses_of_a_scenario_are_free_when_nobody_listens() -> None:
-    assert doors.problems(doors.doors(Scenario.fleet(3, "127.78"))) == []
+def test_an_address_the_machine_does_not_have_is_said_to_be_missing() -> None:
+    (problem,) = doors.problems([doors.Door("192.0.2.1", 6443, "Kubernetes API")])  # TEST-NET-1, nobody's address
+    assert "not an address of this machine" in problem
+
+
+def test_every_fixed_address_of_a_scenario_is_looked_at() -> None:
+    scenario = Scenario.fleet(2, "127.78", vip="127.78.0.10")
+
+    assert {str(door) for door in doors.doors(scenario)} == {
+        *(f"127.78.0.{host}:{port}" for host in (11, 12) for port in (50000, 6443, 10250)),
+        "127.78.0.10:6443",
+        "127.78.200.1:8443",
+    }
 
 
 def test_scenarios_that_mean_the_same_have_the_same_fingerprint() -> None:

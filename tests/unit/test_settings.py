@@ -191,3 +191,12 @@ def test_credentials_do_not_show() -> None:
     assert config.auth is not None
     assert config.auth.password.get_secret_value() == "canary-4711"
     assert "canary-4711" not in f"{site!r} {site} {site.model_dump_json()}"
+
+
+def test_a_site_made_in_python_knows_what_was_given() -> None:
+    site = Site.model_validate({"network": {"podCIDR": "10.1.0.0/16"}, "nodes": [{"name": "cp1"}]})
+    assert site.given("network", "podCIDR")
+    assert site.given("nodes", 0, "name")
+    assert not site.given("network", "serviceCIDR")
+    assert not site.given("nodes", 1, "name")
+    assert site.where("network", "serviceCIDR") == "cozystack:network.serviceCIDR"

@@ -238,6 +238,18 @@ def test_progress_speaks_once_per_change() -> None:
     assert [line.rsplit("] ", 1)[1] for line in lines] == ["opening", "open"]
 
 
+async def test_a_stage_that_waits_in_silence_is_heard_again() -> None:
+    lines: list[str] = []
+    progress = Progress("Door", repeat_s=0.2, write=lines.append)
+
+    async def work() -> None:
+        progress.say("waiting")
+        await asyncio.sleep(1.2)
+
+    await _until_engine_is_gone(work(), EngineWatch(parent=lambda: 1), progress)
+    assert len(lines) >= 2
+
+
 @pytest.mark.parametrize(("seconds", "text"), [(3.2, "3 s"), (75, "1 min 15 s"), (3720, "1 h 2 min")])
 def test_durations_read_as_people_write_them(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text

@@ -39,6 +39,7 @@ class ApplyCalls:
             refuse(Status.FAILED_PRECONDITION, "another apply configuration is already in progress")
         async with node.apply_lock:
             if node.rebooting and (call.maintenance or node.state.minor <= 13):
+                # the recorded text breaks off behind the comma; the end is ours
                 refuse(
                     Status.FAILED_PRECONDITION, "configuration was already applied and node is rebooting, please wait"
                 )

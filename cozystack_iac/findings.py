@@ -31,6 +31,8 @@ _RANKS: Mapping[Severity, int] = {Severity.ERROR: 0, Severity.WARNING: 1, Severi
 
 ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
+_LONGEST_TEXT = 1000  # values are quoted in findings, and a value can be of any length
+
 _REGISTRY: dict[str, "Rule"] = {}
 
 
@@ -83,7 +85,9 @@ class Rule:
         self, path: str, *, problem: str, fix: str, command: str | None = None, severity: Severity | None = None
     ) -> Finding:
         """A finding of this rule at `path`; `severity` only where one rule judges degrees of the same thing."""
-        return Finding(self.code, severity or self.severity, path, problem, self.why, fix, command)
+        if command is not None and len(command) > _LONGEST_TEXT:
+            command = None  # half a command is worse than none
+        return Finding(self.code, severity or self.severity, path, _bounded(problem), self.why, _bounded(fix), command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +213,10 @@ def block(finding: Finding) -> str:
     if finding.command is not None:
         lines.append(f"           {_indented(finding.command)}")
     return "\n".join(lines)
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
 
 
 def _indented(text: str) -> str:

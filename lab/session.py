@@ -21,6 +21,7 @@ from lab.toolchain import Toolchain
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 STACK = "lab"
+_PROVIDERS = ("pulumi-resource-command", "pulumi-resource-talos")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Session:
 
     def __init__(self, state: Path, tools: Toolchain, stack_file: Path, *, stack: str = STACK) -> None:
         self._state, self._stack_file, self.stack = state.resolve(), stack_file, stack
+        self._stand_ins = [tool for tool in tools.tools if tool.origin == "stand-in" and tool.name in _PROVIDERS]
         self.project = self._state / "project"
         self.environment = environment(
             {
@@ -65,6 +67,9 @@ class Session:
         project = yaml.load((CHECKOUT / "Pulumi.yaml").read_text())
         project["main"] = str(CHECKOUT)
         project["runtime"]["options"]["virtualenv"] = str(CHECKOUT / ".venv")
+        # Named here, the engine takes them without a warning that they were only found on PATH.
+        named = [{"name": t.name.rpartition("-")[2], "path": str(t.path.parent)} for t in self._stand_ins]
+        project |= {"plugins": {"providers": named}} if named else {}
         with (self.project / "Pulumi.yaml").open("w") as file:
             yaml.dump(project, file)
         self.configure(yaml.load(self._stack_file.read_text())["config"])

@@ -10,6 +10,7 @@ from cozystack_iac.rules.survey import Survey
 from cozystack_iac.rules.wording import listed, short
 from cozystack_iac.settings import Site
 from cozystack_iac.settings.paths import config_set
+from cozystack_iac.settings.platform import NAT_PROVIDERS
 
 PUB_001 = Rule(
     "PUB-001",
@@ -112,7 +113,6 @@ TEN_002 = Rule(
     remedy="set tenant.etcd to true",
 )
 
-NAT_PROVIDERS = frozenset({"aws", "azure", "gcp", "oci"})  # their public addresses are on no interface
 _IP_DOMAINS = (".nip.io", ".sslip.io")
 _DASHED = re.compile(r"(?:^|[.-])(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})$", re.ASCII)
 _DOTTED = re.compile(r"(?:^|[.-])(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})$", re.ASCII)

@@ -158,7 +158,7 @@ def _node_network(survey: Survey) -> Iterator[Finding]:
 
 
 def _pools(survey: Survey) -> Iterator[Finding]:
-    taken = Addresses((*survey.node_points, *survey.vips, *survey.peers))
+    taken = Addresses((*survey.node_points, *survey.vips, *survey.external, *survey.peers))
     for span in survey.pools:
         inside = taken.inside(span)
         if inside:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from cozystack_iac.findings import ERROR, NOTE, WARNING, Finding, Rule
 from cozystack_iac.rules.survey import Survey
+from cozystack_iac.settings.paths import config_set
 
 ROL_001 = Rule(
     "ROL-001",
@@ -36,6 +37,14 @@ ROL_004 = Rule(
     remedy="make the others workers",
 )
 
+ROL_005 = Rule(
+    "ROL-005",
+    ERROR,
+    title="pods have machines to run on",
+    why="without workers, and with control planes kept free, nothing of the platform is ever scheduled",
+    remedy="leave talos.scheduleOnControlPlanes on, or add workers",
+)
+
 
 def judge(survey: Survey) -> Iterator[Finding]:
     """All findings about roles."""
@@ -56,6 +65,10 @@ def judge(survey: Survey) -> Iterator[Finding]:
         yield ROL_002.at(path, problem=problem, fix=f"use {count - 1} or {count + 1}", severity=severity)
     elif count > 7:
         yield ROL_004.at(path, problem=f"{count} control planes", fix="keep five or seven")
+    if not site.existing and not site.workers and not site.talos.schedule_on_control_planes:
+        path = site.where("talos", "scheduleOnControlPlanes")
+        problem = "control planes are kept free of pods, and there are no workers"
+        yield ROL_005.at(path, problem=problem, fix="leave it on, or add workers", command=config_set(path, "true"))
 
 
 def _role_unknown(survey: Survey) -> bool:

@@ -10,6 +10,7 @@ from cozystack_iac.rules.spelling import Address, address_in, unusable
 from cozystack_iac.rules.survey import Point, Survey
 from cozystack_iac.rules.wording import short
 from cozystack_iac.settings.paths import config_set
+from cozystack_iac.settings.platform import NAT_PROVIDERS
 
 NET_021 = Rule(
     "NET-021",
@@ -82,6 +83,15 @@ NET_032 = Rule(
     remedy="use an address of the nodes' family",
 )
 
+NET_033 = Rule(
+    "NET-033",
+    WARNING,
+    title="virtual addresses are used where layer 2 is ours",
+    why="clouds deliver an address to the instance they assigned it to and ignore announcements: nobody reaches the virtual one",
+    remedy="set cluster.endpoint to the provider's load balancer and leave talos.vip out",
+    overridable=True,
+)
+
 
 def judge(survey: Survey) -> Iterator[Finding]:
     """All findings about virtual addresses."""
@@ -92,6 +102,7 @@ def judge(survey: Survey) -> Iterator[Finding]:
     yield from _repeated(survey)
     yield from _links(survey)
     yield from _shared(survey)
+    yield from _clouds(survey)
 
 
 def _forms(survey: Survey) -> Iterator[Finding]:
@@ -231,3 +242,11 @@ def _shared(survey: Survey) -> Iterator[Finding]:
         command = config_set("cozystack:talos.vip", "10.0.0.10")
         fix = "set talos.vip to a free address of the node network"
         yield NET_026.at(site.where("talos"), problem=problem, fix=fix, command=command)
+
+
+def _clouds(survey: Survey) -> Iterator[Finding]:
+    site = survey.site
+    if survey.vip is not None and site.publishing.provider in NAT_PROVIDERS and not site.existing:
+        problem = f"{survey.vip} on {site.publishing.provider}"
+        fix = "set cluster.endpoint to the provider's load balancer and leave talos.vip out"
+        yield NET_033.at(site.where("talos", "vip"), problem=problem, fix=fix)

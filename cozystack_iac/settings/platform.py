@@ -12,6 +12,7 @@ Dns01Provider = Literal["cloudflare", "route53", "digitalocean", "rfc2136"]
 Provider = Literal[
     "bareMetal", "oci", "aws", "gcp", "azure", "hetzner", "ovh", "openstack", "vsphere", "proxmox", "other"
 ]
+NAT_PROVIDERS = frozenset({"aws", "azure", "gcp", "oci"})  # public addresses are mapped 1:1 and on no interface
 
 
 class Bundles(Model):

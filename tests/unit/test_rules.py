@@ -148,6 +148,13 @@ BAD: list[tuple[str, list[tuple[str, Any]]]] = [
     ("NET-015", [("network.reserved", ["10.0.0.0"])]),
     ("NET-015", [("network.loadBalancerPools", ["10.0.0.20-10.0.0.10"])]),
     ("NET-016", [("network.loadBalancerPools", ["10.0.0.0/28"])]),
+    (
+        "NET-016",
+        [
+            ("network.loadBalancerPools", ["10.0.0.48/28"]),
+            ("publishing.externalIPs", {"strategy": "explicit", "addresses": ["10.0.0.50"]}),
+        ],
+    ),
     ("NET-017", [("network.podCIDR", "8.8.0.0/16")]),
     ("NET-019", [("network.masterNodes", ["10.0.0.99"])]),
     ("NET-021", [("publishing.externalIPs", {"strategy": "explicit", "addresses": ["10.0.0.10"]})]),
@@ -160,6 +167,7 @@ BAD: list[tuple[str, list[tuple[str, Any]]]] = [
     ("NET-028", [("nodes.2", node(4, "worker", vips=[{"address": "10.0.0.9"}]))]),
     ("NET-029", [("nodes.0.vips", [{"address": "10.0.0.9"}, {"address": "10.0.0.9"}])]),
     ("NET-031", [("nodes.0.vips", [{"address": "10.0.0.9", "link": "ens9"}])]),
+    ("NET-033", [("publishing.provider", "aws")]),
     ("NET-032", [("talos.vip", "fd00::10")]),
     ("OVR-001", [("allow", [{"guardrail": "all", "reason": "x", "until": "2027-01-31"}])]),
     ("OVR-001", [("allow", [{"guardrail": "INV-005", "reason": "x", "until": "2027-01-31"}])]),
@@ -251,6 +259,7 @@ BAD: list[tuple[str, list[tuple[str, Any]]]] = [
             ("storage.approvedDisks", {f"cp{n}": [f"DATA{n:04}"] for n in range(1, 10)}),
         ],
     ),
+    ("ROL-005", [("talos.scheduleOnControlPlanes", False)]),
     ("RUN-001", [("protect", False)]),
     ("RUN-002", [("lab", {})]),
     ("RUN-003", [("checks", "offline")]),
@@ -490,7 +499,13 @@ def test_a_lab_never_names_a_real_machine() -> None:
         ],
         [("network.loadBalancerPools", ["10.0.0.192/27"]), ("publishing.loadBalancer", True)],
         [("talos.extraSans", ["*.k8s.example.org", "203.0.113.9", "fd00::1"])],
-        [*NAT, ("talos.reach", "public"), ("publishing.provider", "oci")],
+        [
+            *NAT,
+            ("talos.reach", "public"),
+            ("publishing.provider", "oci"),
+            ("talos.vip", GONE),
+            ("cluster.endpoint", "https://k8s.example.org:6443"),
+        ],
         [*NAT, ("publishing.provider", "hetzner"), ("publishing.externalIPs.strategy", "external")],
         [
             (

@@ -22,6 +22,10 @@ from urllib.parse import unquote, urlsplit
 
 import psutil
 
+from cozystack_iac.findings import table
+from cozystack_iac.rules import verdict
+from cozystack_iac.settings.load import from_file
+
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = "cozystack"
 POLICY_PACK = ROOT / "policy" / "pack"
@@ -88,6 +92,8 @@ class Engine:
 
     def run(self, operation: str, extra: Sequence[str] = ()) -> int:
         """Run one operation on the terminal; returns the engine's exit code."""
+        if operation in GATED and self._blocked():
+            return 1
         if operation in LOCKING:
             self._release_dead_lock()
         code = self._call([operation, *self._options(operation), *extra])
@@ -103,6 +109,16 @@ class Engine:
         answer = self._capture(["stack", "export", "--stack", self._stack])
         state: dict[str, Any] = json.loads(answer)
         return state
+
+    def _blocked(self) -> bool:
+        """The offline verdict, before the engine: some stack files (too large ones) never get as far as the program."""
+        stack_file = self._project / f"Pulumi.{self._stack}.yaml"
+        if not stack_file.exists():
+            return False  # a stack without a file: the engine and the program say what is missing
+        judged = verdict(from_file(stack_file))
+        if judged.blocking:
+            print(table(judged), file=sys.stderr)
+        return judged.blocking
 
     def _options(self, operation: str) -> list[str]:
         options = ["--stack", self._stack]

@@ -143,6 +143,8 @@ class StageProvider(ResourceProvider, ABC, Generic[In, Out]):
     matters: ClassVar[frozenset[str] | None] = None
     """Inputs whose change runs the stage again; None means all but budgets (names ending in `_s`)."""
     replaces: ClassVar[frozenset[str]] = frozenset()
+    late: ClassVar[frozenset[str]] = frozenset()
+    """Inputs that `preflight` can do without: while unknown (a first preview) they keep their defaults, others stop it."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -152,9 +154,12 @@ class StageProvider(ResourceProvider, ABC, Generic[In, Out]):
         if missing:
             raise TypeError(f"{cls.__name__} does not declare {', '.join(missing)}")
         fields = {*cls.inputs.model_fields, *cls.outputs.model_fields}
-        named = {*cls.secret, *(cls.matters or ()), *cls.replaces}
+        named = {*cls.secret, *(cls.matters or ()), *cls.replaces, *cls.late}
         if named - fields:
             raise TypeError(f"{cls.__name__} names properties that do not exist: {', '.join(sorted(named - fields))}")
+        needed = [name for name in sorted(cls.late) if cls.inputs.model_fields[name].is_required()]
+        if needed:
+            raise TypeError(f"{cls.__name__} has no default for what may come late: {', '.join(needed)}")
 
     # What a stage fills in ------------------------------------------------------------------------------------------
 
@@ -184,10 +189,11 @@ class StageProvider(ResourceProvider, ABC, Generic[In, Out]):
 
     def check(self, _olds: dict[str, Any], news: dict[str, Any]) -> CheckResult:
         given = _plain(news)
-        if _has_unknown(given):
+        there = {name: value for name, value in given.items() if not (name in self.late and _has_unknown(value))}
+        if _has_unknown(there):
             return CheckResult(given, [])
         try:
-            new = self._inputs(given)
+            new = self._inputs(there)
         except ValidationError as error:
             return CheckResult(given, [CheckFailure("", text) for text in _validation_texts(error)])
         known = self._try(self.inputs, _plain(_olds)) if _olds else None

@@ -60,6 +60,7 @@ def _loopback(value: IPv4Address) -> IPv4Address:
 Size = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0)]
 Loopback = Annotated[IPv4Address, Field(), BeforeValidator(lambda v: _loopback(IPv4Address(v)))]
+TUNED_EXTENSIONS = ("drbd", "zfs", "intel-ucode", "amd-ucode")  # of Cozystack's image, as far as anybody looks at them
 Residue = Literal["gpt", "lvm2-pv", "zfs", "luks", "xfs", "ext4", "vfat", "swap", "linux-raid", "drbd", "unknown"]
 
 
@@ -113,7 +114,7 @@ class MachineSpec(Model):
     addresses: tuple[IPv4Interface, ...] = ()
     gateway: IPv4Address | None = None
     disks: tuple[DiskSpec, ...] = Field(min_length=1)
-    extensions: tuple[str, ...] = ("drbd", "zfs", "intel-ucode", "amd-ucode")
+    extensions: tuple[str, ...] = TUNED_EXTENSIONS
     modules: tuple[str, ...] = (
         "openvswitch",
         "drbd",

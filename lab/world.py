@@ -105,6 +105,7 @@ class MachineState:
     extensions: tuple[str, ...] = ()
     images: set[str] = field(default_factory=set)
     next_talos: str | None = None
+    next_extensions: tuple[str, ...] = ()  # of the image behind `next_talos`
     zpools: dict[str, Zpool] = field(default_factory=dict)
     changed: Signal = field(default_factory=Signal)
     generation: int = 0

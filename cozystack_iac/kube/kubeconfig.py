@@ -16,8 +16,6 @@ from urllib.parse import urlsplit
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-_YAML = YAML(typ="safe", pure=True)
-
 
 class BadKubeconfig(ValueError):
     """The text is not a kubeconfig that can be used; the message says why and never quotes a secret."""
@@ -48,7 +46,7 @@ def parse(text: str, context: str | None = None) -> Access:
     if not text or not text.strip():
         raise BadKubeconfig("the kubeconfig is empty")
     try:
-        data = _YAML.load(io.StringIO(text))
+        data = YAML(typ="safe", pure=True).load(io.StringIO(text))  # one each: a loader is not for several threads
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark else ""

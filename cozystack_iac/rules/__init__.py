@@ -11,6 +11,7 @@ from cozystack_iac.findings import ERROR, WARNING, Finding, Verdict, rules
 from cozystack_iac.rules import (
     certificates,
     disks,
+    documents,
     endpoints,
     inventory,
     machines,
@@ -39,6 +40,7 @@ _SUBJECTS = (
     endpoints,
     disks,
     machines,
+    documents,
     versions,
     platform,
     publishing,

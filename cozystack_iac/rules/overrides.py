@@ -84,7 +84,8 @@ RUN_004 = Rule(
 )
 
 _CODE = re.compile(r"^[A-Z]{2,5}-\d{3}$", re.ASCII)
-# What a healthy site takes at most, from timings in the project's own end-to-end tests and field reports.
+# Our judgement of what a healthy site may take, rounded. linstor, tenant and platform rest on Cozystack's end-to-end tests
+# (13, 20 and 15 to 30 minutes); the others are estimates.
 _HEALTHY: Mapping[str, timedelta] = {
     "rollout": timedelta(minutes=5),
     "bootstrap": timedelta(minutes=5),

@@ -95,7 +95,7 @@ NET_017 = Rule(
 )
 
 _SERVICE_BITS_MAXIMUM = 20  # kube-apiserver --service-cluster-ip-range
-_SERVICE_ADDRESSES_MINIMUM = 1024  # a full platform runs several hundred services
+_SERVICE_ADDRESSES_MINIMUM = 1024  # our judgement: several hundred services and room for tenants; not measured
 _NODE_MASK_IPV6 = 64  # controller-manager default for IPv6
 CGNAT = span_of(ip_network("100.64.0.0/10"), "100.64.0.0/10", ())  # RFC 6598; also Tailscale's
 _CANDIDATES = tuple(

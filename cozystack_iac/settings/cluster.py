@@ -89,5 +89,7 @@ class Talos(Model):
     """Whether ordinary pods may run on control planes."""
     etcd_quota: Size = ETCD_QUOTA_BYTES
     """Size limit of etcd's database."""
+    batch: Annotated[int, Field(strict=True, ge=1)] = 3
+    """How many workers take a later configuration side by side. Control planes always take theirs one by one."""
     patches: tuple[Document, ...] = ()
     """Machine-configuration documents merged last, on every machine."""

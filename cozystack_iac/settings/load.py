@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from cozystack_iac.findings import ERROR, WARNING, Finding, Rule, Verdict
-from cozystack_iac.settings.paths import NAMESPACE, ROOT
+from cozystack_iac.settings.paths import NAMESPACE, ROOT, Step, spelled
 from cozystack_iac.settings.reading import Sealed, plain, read
 from cozystack_iac.settings.site import Site
 
@@ -84,12 +84,17 @@ def from_file(path: Path | str) -> Loaded:
         problem, fix = "there is no `config:` mapping in it", "write the settings below `config:`"
         return Loaded(None, (CFG_001.at(str(path), problem=problem, fix=fix),))
     findings: list[Finding] = []
-    values = plain(config, findings)  # first of all: anchors may be endless, or multiply
+    values = plain(config, findings, _place)  # first of all: anchors may be endless, or multiply
     if not isinstance(values, dict):
         return Loaded(None, tuple(findings))
     decoded = {key: _decoded(value) for key, value in values.items()}
     loaded = _load(decoded, path.parent, size_bytes=_variable_bytes(decoded), secrets=frozenset())
     return replace(loaded, findings=(*findings, *loaded.findings))
+
+
+def _place(steps: Sequence[Step]) -> str:
+    """A place below `config:`, whose keys carry their package."""
+    return spelled((str(steps[0]).removeprefix(f"{NAMESPACE}:"), *steps[1:])) if steps else "config"
 
 
 def _load(config: Mapping[str, Any], root: Path, size_bytes: int, secrets: frozenset[str]) -> Loaded:

@@ -1,8 +1,9 @@
 """The inventory: machines, how to reach them, what they are, and which disks may be written."""
 
-from typing import Literal
+import base64
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from cozystack_iac.settings.base import Document, Flag, Model
 
@@ -50,6 +51,16 @@ class Reset(Model):
     """Why, for whoever reads the history. (required with approved)"""
 
 
+def _fingerprint(value: object) -> object:
+    try:
+        digest = base64.b64decode(value, validate=True) if isinstance(value, str) else b""
+    except ValueError:
+        digest = b""
+    if len(digest) != 32:
+        raise ValueError("a fingerprint is the base64 text of 32 bytes that the machine's console shows")
+    return value
+
+
 class Node(Model):
     """One machine."""
 
@@ -59,6 +70,8 @@ class Node(Model):
     """What the machine is. (required)"""
     address: str = ""
     """How this workstation reaches the machine once it is configured. (required)"""
+    fingerprint: Annotated[str, BeforeValidator(_fingerprint)] | None = None
+    """Key the machine has to show in maintenance mode: base64 of SHA-256, as its console prints it. Default: any."""
     maintenance_address: str | None = None
     """Where it answers before it is configured, if elsewhere (a DHCP lease). Default: `address`."""
     internal_address: str | None = None

@@ -6,17 +6,17 @@ remembers what was left out, so that no rule draws conclusions from the gap.
 
 import difflib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from cozystack_iac.findings import ERROR, NOTE, Finding, Rule
 from cozystack_iac.settings.base import stack_key
-from cozystack_iac.settings.paths import Step
+from cozystack_iac.settings.paths import ROOT, Step
 from cozystack_iac.settings.site import Origin, Site
 
 CFG_002 = Rule(
@@ -76,6 +76,10 @@ _SYNONYMS: Mapping[str, str] = {
 }
 
 
+Place: TypeAlias = Callable[[Sequence[Step]], str]
+"""Spells a place for people."""
+
+
 class Sealed:
     """Stands for an encrypted value that cannot be read without the engine."""
 
@@ -88,23 +92,19 @@ class _Reading:
     """One reading in progress: the data under repair and what was found."""
 
     data: dict[str, Any]
-    given: Mapping[str, Any]
-    nodes_file: str | None
-    findings: list[Finding] = field(default_factory=list)
+    place: Place
+    findings: list[Finding]
     unread: set[tuple[Step, ...]] = field(default_factory=set)
     tried: dict[tuple[Step, ...], int] = field(default_factory=dict)
-
-    def place(self, steps: Sequence[Step]) -> str:
-        return Site().read_from(Origin(self.given, self.nodes_file)).where(*steps)
 
 
 def read(raw: Mapping[Any, Any], nodes_file: str | None = None) -> tuple[Site | None, list[Finding]]:
     """The site in `raw` (keys without `cozystack:`; nodes resolved), and what is wrong with its form. Never raises."""
     findings: list[Finding] = []
-    given = plain(raw, findings)
+    given = plain(raw, findings, places_in(raw, nodes_file))
     if not isinstance(given, dict):
         return None, findings
-    reading = _Reading(_copy(given), given, nodes_file, findings)
+    reading = _Reading(_copy(given), places_in(given, nodes_file), findings)
     for _ in range(_ROUNDS):
         try:
             site = Site.model_validate(reading.data, by_alias=True, by_name=False)
@@ -116,9 +116,23 @@ def read(raw: Mapping[Any, Any], nodes_file: str | None = None) -> tuple[Site | 
     return None, reading.findings
 
 
-def plain(value: object, findings: list[Finding]) -> Any:
+def places_in(given: Mapping[str, Any], nodes_file: str | None) -> Place:
+    """How places in that data are spelled."""
+    locator = Site().read_from(Origin(given, nodes_file))
+    return lambda steps: locator.where(*steps)
+
+
+def plain(value: object, findings: list[Finding], place: Place) -> Any:
     """`value` as fresh JSON-like data (and dates), nulls left out of mappings, encrypted values as `Sealed`."""
     budget = [_BUDGET]
+
+    def items(mapping: Mapping[Any, Any], steps: tuple[Step, ...]) -> Iterator[tuple[str, Any]]:
+        for key, inner in mapping.items():
+            if not isinstance(key, str):
+                text = f"the key {key!r} is not text" if isinstance(key, int | float | bool) else "a key is not text"
+                findings.append(CFG_008.at(place(steps), problem=text, fix="put the key in quotes"))
+            elif inner is not None:
+                yield key, walk(inner, (*steps, key))
 
     def walk(value: object, steps: tuple[Step, ...]) -> Any:
         budget[0] -= 1
@@ -126,7 +140,7 @@ def plain(value: object, findings: list[Finding]) -> Any:
             raise RecursionError
         match value:
             case dict():
-                return _sealed(value) or dict(_items(value, steps, walk, findings))
+                return _sealed(value) or dict(items(value, steps))
             case list() | tuple():
                 return [walk(item, (*steps, position)) for position, item in enumerate(value)]
             case float() if not math.isfinite(value):
@@ -140,27 +154,12 @@ def plain(value: object, findings: list[Finding]) -> Any:
         return walk(value, ())
     except RecursionError:
         problem = "values are nested without end, or multiplied by anchors"
-        findings.append(CFG_008.at("stack file", problem=problem, fix="write the values out instead of using anchors"))
+        findings.append(CFG_008.at(ROOT, problem=problem, fix="write the values out instead of using anchors"))
         return None
-
-
-def _items(
-    mapping: Mapping[Any, Any], steps: tuple[Step, ...], walk: Any, findings: list[Finding]
-) -> Iterator[tuple[str, Any]]:
-    for key, value in mapping.items():
-        if not isinstance(key, str):
-            text = f"the key {key!r} is not text" if isinstance(key, int | float | bool) else "a key is not text"
-            findings.append(CFG_008.at(_spelled(steps), problem=text, fix="put the key in quotes"))
-        elif value is not None:
-            yield key, walk(value, (*steps, key))
 
 
 def _sealed(mapping: Mapping[Any, Any]) -> Sealed | None:
     return Sealed() if set(mapping) == {"secure"} and isinstance(mapping["secure"], str) else None
-
-
-def _spelled(steps: tuple[Step, ...]) -> str:
-    return Site().where(*steps) if steps else "stack file"
 
 
 def _copy(value: Any) -> Any:
@@ -210,8 +209,6 @@ def _unknown_key(reading: _Reading, steps: tuple[Step, ...]) -> None:
     value = container.pop(key)
     if meant is not None and meant not in container:
         container[meant] = value  # judge it as what it was meant to be: no follow-up findings
-    elif not known:
-        reading.unread.add(steps)
 
 
 def _malformed(reading: _Reading, steps: tuple[Step, ...], error: ErrorDetails, value: object) -> Finding:

@@ -137,6 +137,10 @@ class Machine:
     async def addresses(self) -> tuple[facts.Address, ...]:
         return await self.list(facts.ADDRESSES)
 
+    async def node_ips(self) -> tuple[str, ...]:
+        """What kubelet registers as the node's addresses. NotThere before it has decided."""
+        return await self.get(facts.NODE_IPS, "kubelet")
+
     async def routes(self) -> tuple[facts.Route, ...]:
         return await self.list(facts.ROUTES)
 

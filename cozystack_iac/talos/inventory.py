@@ -31,6 +31,7 @@ def _target(site: Site, index: int, node: Node) -> Target:
         install_disk=node.install_disk,
         data_disks=node.data_disks,
         reset_reason=_reset_reason(node),
+        fingerprint=node.fingerprint,
     )
 
 
@@ -42,6 +43,7 @@ def _machine_ref(node: Node) -> MachineRef:
         address=node.address,
         internal=node.internal,
         reset_reason=_reset_reason(node),
+        fingerprint=node.fingerprint,
     )
 
 

@@ -347,6 +347,7 @@ VOLUMES = Kind("runtime", "DiscoveredVolumes.block.talos.dev", _volume)
 LINKS = Kind("network", "LinkStatuses.net.talos.dev", _link)
 ADDRESSES = Kind("network", "AddressStatuses.net.talos.dev", _address)
 ROUTES = Kind("network", "RouteStatuses.net.talos.dev", _route)
+NODE_IPS = Kind("k8s", "NodeIPs.kubernetes.talos.dev", lambda _, spec: _texts(spec, "addresses"))
 HOSTNAME = Kind("network", "HostnameStatuses.net.talos.dev", lambda _, spec: _text(spec, "hostname"))
 EXTENSIONS = Kind("runtime", "ExtensionStatuses.runtime.talos.dev", _extension)
 MODULES = Kind(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.machines.resources import MODULE_SIZES, MODULE_USERS
+from lab.machines.resources import MODULE_SIZES, MODULE_USERS, upstream_version
 from lab.world import MachineState
 
 LVM_CONF = "/etc/lvm/lvm.conf"
@@ -25,9 +25,15 @@ def _files(machine: MachineState) -> dict[str, str]:
         "/proc/cmdline": "talos.platform=metal console=tty0 init_on_alloc=1 pti=on printk.devkmsg=on\n",
         "/proc/meminfo": f"MemTotal:       {machine.spec.memory // 1024} kB\n",
         "/etc/os-release": f'NAME="Talos"\nID=talos\nVERSION_ID={machine.talos}\n',
+        **_module_versions(machine),
         LVM_CONF: "devices {\n    scan_lvs = 0\n}\n",
         **written,
     }
+
+
+def _module_versions(machine: MachineState) -> dict[str, str]:
+    versions = {name: upstream_version(name, machine.talos) for name in machine.loaded_modules}
+    return {f"/sys/module/{name}/version": f"{text}\n" for name, text in versions.items() if text}
 
 
 def _proc_modules(machine: MachineState) -> str:

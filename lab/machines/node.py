@@ -19,6 +19,7 @@ from lab.machines.dispatch import Calls
 from lab.machines.selector import NoSuchDisk, pick
 from lab.machines.server import Door
 from lab.machines.store import Store
+from lab.scenario import TUNED_EXTENSIONS
 from lab.world import EtcdPhase, MachineState, Stage, World
 
 REPLY_LEAVES_S = 0.02  # wall time a reply gets to leave before the port closes, whatever the scale
@@ -202,7 +203,7 @@ class Node:
         if not state.installed:  # a config that no disk keeps is gone with the power
             wiping.forget_config(self, keep_installed=False)
         if state.next_talos is not None:
-            state.talos, state.next_talos = state.next_talos, None
+            state.talos, state.next_talos, state.extensions = state.next_talos, None, state.next_extensions
         if state.staged is not None:
             state.config, state.staged = state.staged, None
         if state.config is None or state.config.main is None:
@@ -334,10 +335,8 @@ class Node:
     def run_image(self, image: str) -> None:
         """From the next boot on the machine runs this installer's Talos, with the extensions that image has."""
         self.state.next_talos = image_tag(image)
-        if "siderolabs/installer" in image:  # the plain installer has no extensions: drbd and zfs are gone
-            self.state.extensions = ()
-        else:
-            self.state.extensions = self.state.spec.extensions
+        # The plain installer has no extensions: drbd and zfs are gone. What the machine was found with does not count.
+        self.state.next_extensions = () if "siderolabs/installer" in image else TUNED_EXTENSIONS
 
     # ---- reboot, shutdown, upgrade -------------------------------------------------------------------------
 

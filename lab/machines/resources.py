@@ -184,10 +184,14 @@ def _extension(image: str, name: str, version: str, description: str) -> dict[st
 
 
 def _extension_version(name: str, talos: str) -> str:
-    minor = int(talos.split(".")[1])
-    drbd = "9.2.16" if minor <= 12 else "9.3.2"
-    zfs = "2.4.1" if minor <= 12 else "2.4.3"
-    return {"drbd": f"{drbd}-{talos}", "zfs": f"{zfs}-{talos}"}.get(name, "20260512")
+    upstream = upstream_version(name, talos)
+    return f"{upstream}-{talos}" if upstream else "20260512"
+
+
+def upstream_version(name: str, talos: str) -> str:
+    """Version of a module that an extension brings, as its authors count; empty for all others."""
+    old = int(talos.split(".")[1]) <= 12
+    return {"drbd": "9.2.16" if old else "9.3.2", "zfs": "2.4.1" if old else "2.4.3"}.get(name, "")
 
 
 def _modules(world: World, machine: MachineState) -> Iterator[tuple[str, Any]]:
@@ -304,6 +308,11 @@ def _nodename(world: World, machine: MachineState) -> Iterator[tuple[str, Any]]:
         yield "nodename", {"nodename": machine.hostname, "hostnameVersion": "1", "skipNodeRegistration": False}
 
 
+def _node_ips(world: World, machine: MachineState) -> Iterator[tuple[str, Any]]:
+    if machine.config is not None and machine.services_up:
+        yield "kubelet", {"addresses": [machine.address]}
+
+
 def _services(world: World, machine: MachineState) -> Iterator[tuple[str, Any]]:
     for service in services(machine):
         yield (
@@ -347,6 +356,7 @@ KINDS: Mapping[str, Kind] = {
         Kind("network", "NodeAddresses.net.talos.dev", "network.NodeAddressController", _node_addresses),
         Kind("cluster", "Members.cluster.talos.dev", "cluster.MemberController", _members),
         Kind("k8s", "Nodenames.kubernetes.talos.dev", "k8s.NodenameController", _nodename),
+        Kind("k8s", "NodeIPs.kubernetes.talos.dev", "k8s.NodeIPController", _node_ips),
         Kind("runtime", "Services.v1alpha1.talos.dev", "v1alpha1.ServiceController", _services),
         Kind("etcd", "EtcdMembers.etcd.talos.dev", "etcd.MemberController", _etcd_member),
         Kind("runtime", "Diagnostics.runtime.talos.dev", "runtime.DiagnosticsController", _nothing),

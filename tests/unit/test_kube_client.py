@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -217,3 +218,9 @@ def test_ambient_configuration_is_never_looked_at(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("KUBECONFIG", "/nowhere/decoy")
     with pytest.raises(BadKubeconfig, match="empty"):
         kubeconfig.parse("")
+
+
+def test_kubeconfigs_are_read_by_many_threads_at_once() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        servers = set(pool.map(lambda _: parse(config()).server, range(64)))
+    assert servers == {"https://10.0.0.10:6443"}

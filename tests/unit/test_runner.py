@@ -18,9 +18,8 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture
 def zombie() -> Iterator[int]:
-    process = subprocess.Popen([sys.executable, "-c", "pass"], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    process.stdout.read()  # it has ended; nobody has asked for its exit code yet
+    process = subprocess.Popen([sys.executable, "-c", "pass"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended; nobody has taken its exit code
     yield process.pid
     process.wait()
 
@@ -137,3 +136,10 @@ def test_the_lock_of_a_dead_run_is_removed_before_the_next(fake: Fake, capsys: p
     fake.engine().run("up")
     assert [path.name for path in folder.iterdir()] == ["other.json"]
     assert "which died" in capsys.readouterr().out
+
+
+def test_a_blocking_verdict_stops_before_the_engine_is_started(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+    (fake.root / "Pulumi.dev.yaml").write_text("config:\n  cozystack:cluster: {name: Not_A_Label}\n")
+    assert fake.engine().run("up") == 1
+    assert not (fake.root / "calls").exists()
+    assert "cozystack:cluster.name" in capsys.readouterr().err

@@ -140,6 +140,26 @@ def test_a_file_that_is_no_stack_file_is_one_finding(tmp_path: Path, content: st
     assert code in Verdict.of(from_file(path).findings).codes
 
 
+@pytest.mark.parametrize(
+    ("content", "path"),
+    [
+        ("config: {cozystack:cluster: {name: x, 1: 2}}", "cozystack:cluster"),
+        ("config: {cozystack:nodes: [{name: x, 1: 2}]}", "cozystack:nodes[0]"),
+        ("config: {1: 2}", "config"),
+    ],
+)
+def test_a_key_that_is_no_text_is_found_where_it_is(tmp_path: Path, content: str, path: str) -> None:
+    file = tmp_path / "Pulumi.test.yaml"
+    file.write_text(content)
+    assert [finding.path for finding in from_file(file).findings if finding.code == "CFG-008"] == [path]
+
+
+def test_a_key_that_is_no_text_is_found_in_the_inventory_file(tmp_path: Path) -> None:
+    (tmp_path / "n.yaml").write_text("- {name: x, 1: 2}\n")
+    findings = from_file(written(tmp_path, good() | {"nodes": {"file": "n.yaml"}})).findings
+    assert [finding.path for finding in findings if finding.code == "CFG-008"] == ["n.yaml: [0]"]
+
+
 def test_a_missing_file_is_a_finding(tmp_path: Path) -> None:
     assert [finding.code for finding in from_file(tmp_path / "none.yaml").findings] == ["CFG-001"]
 

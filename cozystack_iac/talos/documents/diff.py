@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 
 from cozystack_iac.talos.documents.leaves import flatten, spelled
@@ -48,13 +49,33 @@ Documents = Mapping[str, Sequence[Document]]
 """Documents by node name."""
 
 
-def redacted_diff(old: Documents, new: Documents) -> str:
-    """Every change by machine, in the order of the new inventory; empty when there is none. Secrets are never shown.
+@dataclass(frozen=True)
+class Change:
+    """What happens to one machine. `lines` start with `+` (added), `-` (removed) or `~` (changed)."""
 
-    Lines start with `+` (added), `-` (removed) or `~` (changed).
+    effect: str
+    lines: tuple[str, ...]
+
+
+def changes(old: Documents, new: Documents, *, complete: tuple[Documents, Documents] | None = None) -> dict[str, Change]:
+    """Every machine that changes, in the order of the new inventory. Secrets are never shown.
+
+    `complete` are the machines' whole configurations before and after. They may hold anything, so of what stands only in
+    them (the user's patches, the generated base) it is said that it changes, and never how.
     """
-    blocks = [_block(name, old.get(name), new.get(name)) for name in dict.fromkeys((*new, *old))]
-    return "\n".join(block for block in blocks if block)
+    whole_old, whole_new = complete or ({}, {})
+    found = {}
+    for name in dict.fromkeys((*new, *old)):
+        change = _of_machine(old.get(name), new.get(name), whole_old.get(name), whole_new.get(name))
+        if change is not None:
+            found[name] = change
+    return found
+
+
+def redacted_diff(old: Documents, new: Documents) -> str:
+    """`changes` as text, one block per machine; empty when there is none."""
+    blocks = (f"{name}  {change.effect}{_below(change.lines)}" for name, change in changes(old, new).items())
+    return "\n".join(blocks)
 
 
 def needs_reboot(old: Sequence[Document], new: Sequence[Document]) -> bool:
@@ -63,29 +84,50 @@ def needs_reboot(old: Sequence[Document], new: Sequence[Document]) -> bool:
     return any(_takes_reboot(path) for path in {*before, *after} if not _same(before, after, path))
 
 
-def _block(name: str, old: Sequence[Document] | None, new: Sequence[Document] | None) -> str:
-    if old is None:
-        return f"{name}  new machine: installed, then rebooted" + _lines({}, flatten(new or ()))
+def _of_machine(
+    old: Sequence[Document] | None,
+    new: Sequence[Document] | None,
+    whole_old: Sequence[Document] | None,
+    whole_new: Sequence[Document] | None,
+) -> Change | None:
     if new is None:
-        return f"{name}  no longer in the inventory"
-    before, after = flatten(old), flatten(new)
-    lines = _lines(before, after)
-    reboot = "takes a reboot" if needs_reboot(old, new) else "no reboot"
-    return f"{name}  {reboot}{lines}" if lines else ""
+        return Change("no longer in the inventory", ())
+    if old is None:
+        return Change("new machine: installed, then rebooted", tuple(_lines({}, flatten(new))))
+    lines = tuple(_lines(flatten(old), flatten(new)))
+    reboot = needs_reboot(old, new)
+    if whole_old is not None and whole_new is not None:
+        beside = {*flatten(old), *flatten(new)}
+        lines += tuple(_hidden_lines(flatten(whole_old), flatten(whole_new), beside))
+        reboot = needs_reboot(whole_old, whole_new)
+    return Change("takes a reboot" if reboot else "no reboot", lines) if lines else None
 
 
-def _lines(before: Mapping[tuple[str, ...], Any], after: Mapping[tuple[str, ...], Any]) -> str:
-    lines = []
+def _below(lines: Sequence[str]) -> str:
+    return "".join(f"\n  {line}" for line in lines)
+
+
+def _lines(before: Mapping[tuple[str, ...], Any], after: Mapping[tuple[str, ...], Any]) -> Iterator[str]:
     for path in dict.fromkeys((*after, *before)):
         if _same(before, after, path):
             continue
         if path not in before:
-            lines.append(f"  + {spelled(path)}{_value(path, after[path])}")
+            yield f"+ {_place(path)}{_value(path, after[path])}"
         elif path not in after:
-            lines.append(f"  - {spelled(path)}{_value(path, before[path])}")
+            yield f"- {_place(path)}{_value(path, before[path])}"
         else:
-            lines.append(f"  ~ {spelled(path)}{_change(path, before[path], after[path])}")
-    return "".join(f"\n{line}" for line in lines)
+            yield f"~ {_place(path)}{_change(path, before[path], after[path])}"
+
+
+def _hidden_lines(
+    before: Mapping[tuple[str, ...], Any], after: Mapping[tuple[str, ...], Any], beside: Set[tuple[str, ...]]
+) -> Iterator[str]:
+    """Changes without their values, of paths that are not in `beside`."""
+    for path in dict.fromkeys((*after, *before)):
+        if path in beside or _same(before, after, path):
+            continue
+        sign = "~" if path in before and path in after else "+" if path in after else "-"
+        yield f"{sign} {_place(path)}"
 
 
 def _same(before: Mapping[tuple[str, ...], Any], after: Mapping[tuple[str, ...], Any], path: tuple[str, ...]) -> bool:
@@ -105,6 +147,11 @@ def _change(path: tuple[str, ...], before: Any, after: Any) -> str:
     if _secret(path, before, after):
         return f": {HIDDEN} changes"
     return f": {_short(before)} -> {_short(after)}"
+
+
+def _place(path: tuple[str, ...]) -> str:
+    """Elements of lists are named by what tells them apart, and that may be an address with a password in it."""
+    return spelled(tuple(f"[{HIDDEN}]" if _SECRET_TEXT.search(key) else key for key in path))
 
 
 def _value(path: tuple[str, ...], value: Any) -> str:

@@ -6,10 +6,11 @@ from cozystack_iac.cluster import CozystackCluster
 from cozystack_iac.findings import stop
 from cozystack_iac.rules import verdict
 from cozystack_iac.settings.load import from_pulumi
+from cozystack_iac.talos.profile import pinned
 
 
 def main() -> None:
-    loaded = from_pulumi()
+    loaded = pinned(from_pulumi())
     judged = verdict(loaded)
     if judged.blocking or loaded.site is None:
         stop(judged)

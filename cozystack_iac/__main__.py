@@ -11,6 +11,7 @@ from cozystack_iac.rules import reference as findings_reference
 from cozystack_iac.rules import verdict
 from cozystack_iac.settings import load
 from cozystack_iac.settings import reference as settings_reference
+from cozystack_iac.talos.profile import pinned
 
 _FORMATS: Mapping[str, Callable[[Verdict], str]] = {"table": table, "json": as_json, "markdown": as_markdown}
 
@@ -50,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check(options: argparse.Namespace) -> int:
-    judged = verdict(load.from_file(options.stack_file))
+    judged = verdict(pinned(load.from_file(options.stack_file)))
     print(_FORMATS[options.format](judged))
     return 1 if judged.blocking else 0
 

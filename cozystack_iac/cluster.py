@@ -1,6 +1,6 @@
 """The whole cluster, and the one place where order is decided.
 
-    probe -> machine configs -> rollout -> etcd -> kubeconfig -> nodes      (Talos)
+    machine configs -> probe -> rollout -> etcd -> kubeconfig -> nodes      (Talos)
     access -> API balancer                                                  (generic, hosted)
       -> zpools -> installer -> package -> LINSTOR pools -> storage classes ┐
                                         -> root tenant                      ┴-> platform ready -> reachability
@@ -25,6 +25,7 @@ from cozystack_iac import releases
 from cozystack_iac.findings import Verdict
 from cozystack_iac.kube.access import from_file
 from cozystack_iac.kube.kubeconfig import BadKubeconfig, checked
+from cozystack_iac.kube.kubeconfig_file import KubeconfigFile
 from cozystack_iac.platform import installer, package, tenant
 from cozystack_iac.platform.components import (
     CozyInstaller,
@@ -87,11 +88,16 @@ class CozystackCluster(ComponentResource):
 
     def _talos(self) -> Sequence[Resource]:
         site = self._site
-        gate = NodeGate(f"{self._name}-gate", site, self._child())
-        configs = TalosMachineConfigs(f"{self._name}-configs", site, self._child(gate))
-        bootstrap = TalosBootstrap(f"{self._name}-bootstrap", site, configs, self._child(configs))
+        # Secrets and configurations touch no machine, so they come first: with them the gate knows our own machines.
+        configs = TalosMachineConfigs(f"{self._name}-configs", site, self._child())
+        client = configs.client_configuration
+        gate = NodeGate(f"{self._name}-gate", site, self._child(), client_configuration=client)
+        bootstrap = TalosBootstrap(f"{self._name}-bootstrap", site, configs, self._child(gate, configs))
         self._connect(bootstrap.kubeconfig, site.endpoint)
         self.outputs |= {"talosconfig": Output.secret(configs.talosconfig), "kubeconfig": self._kubeconfig}
+        if site.access.kubeconfig_file:
+            written = {"kubeconfig": self._kubeconfig, "path": site.access.kubeconfig_file}
+            KubeconfigFile(f"{self._name}-kubeconfig-file", written, self._child(bootstrap))
         return [bootstrap]
 
     def _existing(self) -> Sequence[Resource]:

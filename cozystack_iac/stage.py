@@ -179,6 +179,10 @@ class StageProvider(ResourceProvider, ABC, Generic[In, Out]):
         """Refresh: the outputs as the world has them now; None when it is gone. An unanswered question raises."""
         return outputs
 
+    def drifted(self, inputs: In, outputs: Out) -> bool:
+        """Whether what a refresh saw calls for another run, though no input has changed. Pure."""
+        return False
+
     async def withdraw(self, inputs: In, outputs: Out, progress: Progress) -> None:
         """Delete: forget. Never destroys data; says what a person would have to do, where there is something."""
 
@@ -212,7 +216,8 @@ class StageProvider(ResourceProvider, ABC, Generic[In, Out]):
         )
         # An unknown compares as different, which is right, but it is no reason to replace what may turn out equal.
         replaces = [n for n in sorted(differing & self.replaces) if not _has_unknown(new.get(n))]
-        return DiffResult(changes=bool(differing & matters), replaces=replaces, stables=[], delete_before_replace=True)
+        changes = bool(differing & matters) or self._drifted(old, new)
+        return DiffResult(changes=changes, replaces=replaces, stables=[], delete_before_replace=True)
 
     def create(self, props: dict[str, Any]) -> CreateResult:
         given = _plain(props)
@@ -245,6 +250,10 @@ class StageProvider(ResourceProvider, ABC, Generic[In, Out]):
             self._run(self.withdraw(cast("In", inputs), cast("Out", outputs), progress), progress)
 
     # ----------------------------------------------------------------------------------------------------------------
+
+    def _drifted(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+        inputs, outputs = self._try(self.inputs, new), self._try(self.outputs, old)
+        return inputs is not None and outputs is not None and self.drifted(cast("In", inputs), cast("Out", outputs))
 
     def _title(self) -> str:
         return type(self).__name__.removesuffix("Provider")

@@ -31,6 +31,8 @@ def doors(scenario: Scenario) -> Iterator[Door]:
     for machine in scenario.machines:
         address = str(machine.address)
         yield Door(address, scenario.talos_port, f"Talos API of {machine.name}")
+        if machine.lease is not None:
+            yield Door(str(machine.lease), scenario.talos_port, f"maintenance service of {machine.name}")
         yield Door(address, API_PORT, f"Kubernetes API on {machine.name}")
         yield Door(address, KUBELET_PORT, f"kubelet of {machine.name}")
     if scenario.vip is not None:

@@ -52,7 +52,7 @@ def node_object(
         "spec": {"taints": [_taint(key, text) for key, text in config.node_taints.items()]},
         "status": {
             "addresses": [
-                {"type": "InternalIP", "address": machine.address},
+                {"type": "InternalIP", "address": machine.own_address},
                 {"type": "Hostname", "address": name},
             ],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": KUBELET_PORT}},

@@ -102,6 +102,8 @@ class MachineSpec(Model):
     `stage` says who answers on the Talos port: the maintenance service, a Talos that belongs to another cluster
     (`foreign`), some other TLS service (`not-talos`), a host that accepts and stays silent, or nobody (`off`).
     `installed`: booted from a disk image (metal or nocloud raw), so a config is activated without installing.
+    `lease`: where DHCP puts the machine before its config gives it `address`. `inside`: the address on its own interface
+    where `address` is that of a 1:1 NAT in front of it. `clock_behind`: its clock is wrong, and so are its certificates.
     """
 
     name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
@@ -109,6 +111,9 @@ class MachineSpec(Model):
     talos: str = Field(default="v1.13.6", pattern=r"^v1\.(10|11|12|13|14)\.\d+(-[a-z0-9.]+)?$")
     stage: Literal["maintenance", "foreign", "not-talos", "silent", "off"] = "maintenance"
     installed: bool = False
+    lease: Loopback | None = None
+    inside: IPv4Address | None = None
+    clock_behind: Seconds = 0.0
     mac: str = Field(default="", pattern=r"^(([0-9a-f]{2}:){5}[0-9a-f]{2})?$")
     links: tuple[LinkSpec, ...] = ()
     addresses: tuple[IPv4Interface, ...] = ()
@@ -274,7 +279,11 @@ class PlatformSpec(Model):
 
 
 class PlanExpectation(Model):
+    """`findings`: the codes of all warnings and errors. `says`: texts the user must see; `hides`: texts nobody may see."""
+
     findings: tuple[str, ...] = ()
+    says: tuple[str, ...] = ()
+    hides: tuple[str, ...] = ()
 
 
 class InstallExpectation(Model):
@@ -287,8 +296,11 @@ class InstallExpectation(Model):
 
 
 class Expectation(Model):
+    """`install` is null where the plan stops the run. `afterwards`: a plan by somebody who lost the state but not the secrets."""
+
     plan: PlanExpectation = PlanExpectation()
     install: InstallExpectation | None = InstallExpectation()
+    afterwards: PlanExpectation | None = None
 
 
 class Scenario(Model):
@@ -301,12 +313,15 @@ class Scenario(Model):
     platform: PlatformSpec = PlatformSpec()
     delays: Delays = Delays()
     faults: tuple[Fault, ...] = ()
+    stack: dict[str, Any] = {}  # what the stack file says beyond what follows from the machines; see lab.stack
+    meanwhile: tuple[MachineChange, ...] = ()  # what happens between the plan and the install
     expect: Expectation = Expectation()
 
     @model_validator(mode="after")
     def _machines_differ(self) -> Self:
         _unique("machine", [machine.name for machine in self.machines])
-        _unique("address", [str(machine.address) for machine in self.machines])
+        given = [(machine.address, machine.lease) for machine in self.machines]
+        _unique("address", [str(address) for pair in given for address in pair if address is not None])
         if self.vip is not None and self.vip in {machine.address for machine in self.machines}:
             raise ValueError(f"vip {self.vip} is also the address of a machine")
         nets = {".".join(str(address).split(".")[:2]) for address in self._addresses()}
@@ -318,7 +333,8 @@ class Scenario(Model):
 
     def _addresses(self) -> list[IPv4Address]:
         vip = [self.vip] if self.vip is not None else []
-        return [machine.address for machine in self.machines] + vip + [self.platform.ingress]
+        leases = [machine.lease for machine in self.machines if machine.lease is not None]
+        return [machine.address for machine in self.machines] + leases + vip + [self.platform.ingress]
 
     def machine(self, name: str) -> MachineSpec:
         return next(machine for machine in self.machines if machine.name == name)

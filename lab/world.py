@@ -141,6 +141,16 @@ class MachineState:
         return str(self.spec.address)
 
     @property
+    def lives_at(self) -> str:
+        """Where its Talos port is now: a lease until a config gives it its own address."""
+        return str(self.spec.lease or self.spec.address) if self.door == "maintenance" else self.address
+
+    @property
+    def own_address(self) -> str:
+        """The address on its own interface."""
+        return str(self.spec.inside or self.lives_at)
+
+    @property
     def role(self) -> str | None:
         """`controlplane`, `worker`, or None before a config exists."""
         return self.config.role if self.config is not None else None

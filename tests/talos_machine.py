@@ -24,6 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from google.protobuf import empty_pb2
 from google.protobuf.message import Message
 from grpclib.const import Cardinality, Handler, Status
+from grpclib.encoding.proto import ProtoCodec
 from grpclib.exceptions import GRPCError
 from grpclib.server import Server
 
@@ -209,7 +210,7 @@ def server_context(pair: Pair, clients: str | None = None, *, alpn: bool = True)
 @asynccontextmanager
 async def serving(context: ssl.SSLContext, answers: Answers | None = None) -> AsyncIterator[int]:
     """The machine at 127.0.0.1 and the yielded port."""
-    server = Server([_Service(answers or Answers())])
+    server = Server([_Service(answers or Answers())], codec=ProtoCodec())
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
     await server.start(sock=sock, ssl=context)

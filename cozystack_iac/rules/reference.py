@@ -18,6 +18,7 @@ _FAMILIES: Mapping[str, str] = {
     "CRT": "Certificates",
     "DSK": "Disks, as the machines report them (live)",
     "END": "Endpoints and domains",
+    "IMG": "Installer image",
     "INV": "Inventory",
     "MCF": "Machine-configuration documents",
     "NET": "Networks and addresses",
@@ -33,6 +34,7 @@ _FAMILIES: Mapping[str, str] = {
     "TAL": "Machine configuration",
     "TEN": "Root tenant",
     "VER": "Versions",
+    "VRF": "Machines, as they run (live)",
 }
 
 

@@ -58,6 +58,8 @@ class Loaded:
     site: Site | None
     findings: tuple[Finding, ...]
     secrets: frozenset[str] = frozenset()
+    root: Path = Path()
+    """The folder that names of files in it are relative to."""
 
 
 def from_pulumi() -> Loaded:
@@ -107,7 +109,7 @@ def _load(config: Mapping[str, Any], root: Path, size_bytes: int, secrets: froze
     raw, nodes_file = _with_inventory(raw, root, findings)
     site, formal = read(raw, nodes_file)
     verdict = Verdict.of((*findings, *formal)).redacted(secrets)
-    return Loaded(site, verdict.findings, secrets)
+    return Loaded(site, verdict.findings, secrets, root)
 
 
 def _judge_size(size_bytes: int, raw: Mapping[str, Any]) -> list[Finding]:

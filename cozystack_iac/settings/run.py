@@ -16,7 +16,7 @@ class Waits(Model):
     """A budget per link of the chain. Each starts when its link starts; none is shared."""
 
     probe: Duration = timedelta(seconds=30)
-    """Every machine's answer to the plan gate's questions."""
+    """Every machine's answer to the questions of the plan gate, and later of the verification."""
     rollout: Duration = _minutes(10)
     """A machine's way from its configuration to the authenticated API; twice that when it installs first."""
     bootstrap: Duration = _minutes(10)

@@ -72,11 +72,16 @@ class Site(Model):
     """The stack is played on the embedded lab."""
 
     _origin: Origin = PrivateAttr(default_factory=Origin)
+    _profile: str = PrivateAttr("")
 
     def read_from(self, origin: Origin) -> "Site":
         """The same site, knowing where its values stand. For `load`."""
         self._origin = origin
         return self
+
+    def pinned_by(self, version: str) -> None:
+        """What the image profile says, once it was read: the Talos version of its image."""
+        self._profile = version
 
     # Places ---------------------------------------------------------------------------------------------------------
 
@@ -150,9 +155,12 @@ class Site(Model):
 
     @property
     def talos_version(self) -> str:
-        """Configuration contract with its leading v, e.g. `v1.13.6`; empty when the release is unknown and none is given."""
-        if self.talos.version:
-            return self.talos.version
+        """Configuration contract with its leading v, e.g. `v1.13.6`: as given, else the image profile's, else the release's pin.
+
+        Empty when none of them is known.
+        """
+        if self.talos.version or self._profile:
+            return self.talos.version or self._profile
         release = releases.find(self.cluster.cozystack)
         return release.talos if release else ""
 
@@ -163,11 +171,12 @@ class Site(Model):
 
     @property
     def installer_image(self) -> str:
-        """Installer image for machines without one of their own; empty when a profile has to be read first."""
+        """Installer image for machines without one of their own; empty when its profile was not (or cannot be) read."""
         image = self.talos.image
         if image.reference:
             return image.reference
-        return "" if image.profile else f"{releases.TALOS_IMAGE}:{self.talos_version}"
+        version = self._profile if image.profile else self.talos_version
+        return f"{releases.TALOS_IMAGE}:{version}" if version else ""
 
     @property
     def external_ips(self) -> tuple[str, ...]:

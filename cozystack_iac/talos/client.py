@@ -314,7 +314,9 @@ class Machine:
 
     async def _within(self, deadline_s: float | None, call: Callable[[], Awaitable[T]]) -> T:
         async with self._words(), asyncio.timeout(deadline_s or self._deadline_s):
-            return await call()
+            # In a task of its own: when a connection is lost, grpclib cancels the task that waits, and never takes that
+            # back. The caller's own timeouts would then end in CancelledError for ever after.
+            return await asyncio.ensure_future(call())
 
     @asynccontextmanager
     async def _words(self) -> AsyncIterator[None]:

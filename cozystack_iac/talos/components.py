@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 import pulumiverse_talos as talos
-from pulumi import ComponentResource, Output, ResourceOptions
+from pulumi import ComponentResource, Input, Output, Resource, ResourceOptions
 
 from cozystack_iac.kube.stages import NodesRegistered
 from cozystack_iac.settings import Node, Site
 from cozystack_iac.talos import secrets
 from cozystack_iac.talos.documents import config_patches, emit, own_patches, secret_patches
 from cozystack_iac.talos.fleet import MachineRef
-from cozystack_iac.talos.inventory import machine_refs, targets
+from cozystack_iac.talos.inventory import machine_refs, targets, virtual_addresses, wanted
 from cozystack_iac.talos.stages import EtcdBootstrap, MachineConfigRollout, NodeProbe
+from cozystack_iac.talos.upkeep import NodeVerification, TalosUpgrade
 
 
 class NodeGate(ComponentResource):
     """Plan gate: every machine is what the stack file says, before anything is touched.
 
-    Produces: one NodeProbe. On delete: nothing happens to any machine.
+    Produces: one NodeProbe. On delete: nothing happens to any machine. With `client_configuration` it tells machines that
+    this cluster configured from anybody else's; a first preview does without.
     """
 
-    def __init__(self, name: str, site: Site, opts: ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        site: Site,
+        opts: ResourceOptions | None = None,
+        *,
+        client_configuration: Input[dict[str, str]] | None = None,
+    ) -> None:
         super().__init__("cozystack:talos:NodeGate", name, None, opts)
         self.probe = NodeProbe(
             f"{name}-probe",
@@ -33,6 +43,7 @@ class NodeGate(ComponentResource):
                 "cozystack": site.cluster.cozystack,
                 "image": site.installer_image,
                 "checks": site.checks,
+                "client_configuration": client_configuration if client_configuration is not None else {},
                 "deadline_s": site.waits.probe.total_seconds(),
             },
             ResourceOptions(parent=self),
@@ -99,7 +110,8 @@ class TalosMachineConfigs(ComponentResource):
 class TalosBootstrap(ComponentResource):
     """From machines in maintenance mode to a Kubernetes API with every node registered, CNI or not.
 
-    Produces: rollout, etcd, kubeconfig, registration, in this order.
+    Produces: upgrade of machines that run already (before they are given documents of a newer Talos), rollout, etcd,
+    kubeconfig, registration, upgrade of machines that joined, verification; one after the other, so that one wait runs.
     On delete: machines, etcd and their data stay as they are.
     """
 
@@ -108,6 +120,7 @@ class TalosBootstrap(ComponentResource):
     ) -> None:
         super().__init__("cozystack:talos:TalosBootstrap", name, None, opts)
         machines = machine_refs(site)
+        upgraded = self._upgrade(f"{name}-upgrade", site, configs, settled=False)
         self.rollout = MachineConfigRollout(
             f"{name}-rollout",
             {
@@ -115,9 +128,10 @@ class TalosBootstrap(ComponentResource):
                 "configurations": configs.configurations,
                 "client_configuration": configs.client_configuration,
                 "documents": configs.documents,
+                "worker_batch": site.talos.batch,
                 "deadline_s": site.waits.rollout.total_seconds(),
             },
-            ResourceOptions(parent=self),
+            ResourceOptions(parent=self, depends_on=[upgraded]),
         )
         self.etcd = EtcdBootstrap(
             f"{name}-etcd",
@@ -138,8 +152,42 @@ class TalosBootstrap(ComponentResource):
             },
             ResourceOptions(parent=self, depends_on=[made]),
         )
+        caught_up = self._upgrade(f"{name}-upgrade-joined", site, configs, self.registered, settled=True)
+        self.verification = self._verification(name, site, configs, caught_up)
         self.kubeconfig: Output[str] = Output.secret(made.kubeconfig_raw)
         self.register_outputs({})
+
+    def _upgrade(
+        self, name: str, site: Site, configs: TalosMachineConfigs, *after: Resource, settled: bool
+    ) -> TalosUpgrade:
+        return TalosUpgrade(
+            name,
+            {
+                "machines": _plain(machine_refs(site)),
+                "wanted": {machine: one.model_dump(mode="json") for machine, one in wanted(site).items()},
+                "settled": settled,
+                "client_configuration": configs.client_configuration,
+                "deadline_s": site.waits.upgrade.total_seconds(),
+            },
+            ResourceOptions(parent=self, depends_on=list(after)),
+        )
+
+    def _verification(
+        self, name: str, site: Site, configs: TalosMachineConfigs, upgraded: TalosUpgrade
+    ) -> NodeVerification:
+        patches = [text for node in site.nodes for text in config_patches(site, node)]
+        return NodeVerification(
+            f"{name}-verification",
+            {
+                "machines": _plain(machine_refs(site)),
+                "wanted": {machine: one.model_dump(mode="json") for machine, one in wanted(site).items()},
+                "virtual": list(virtual_addresses(site)),
+                "revision": hashlib.sha256("\n".join(patches).encode()).hexdigest()[:16],
+                "client_configuration": configs.client_configuration,
+                "deadline_s": site.waits.probe.total_seconds(),
+            },
+            ResourceOptions(parent=self, depends_on=[upgraded]),
+        )
 
     def _kubeconfig(self, name: str, site: Site, configs: TalosMachineConfigs) -> talos.cluster.Kubeconfig:
         # Asked from a machine, never from the VIP: Talos' own API must not depend on etcd.

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from cozystack_iac.settings import Node, Site
+from cozystack_iac.talos.documents import preset
+from cozystack_iac.talos.documents.subject import Subject
 from cozystack_iac.talos.fleet import MachineRef
 from cozystack_iac.talos.probe import Target
+from cozystack_iac.talos.profile import talos_of
+from cozystack_iac.talos.verification import Wanted
 
 
 def targets(site: Site) -> tuple[Target, ...]:
@@ -15,6 +19,28 @@ def targets(site: Site) -> tuple[Target, ...]:
 def machine_refs(site: Site) -> tuple[MachineRef, ...]:
     """How to reach every machine, before and after its configuration."""
     return tuple(_machine_ref(node) for node in site.nodes)
+
+
+def wanted(site: Site) -> dict[str, Wanted]:
+    """What every machine has to run, by name."""
+    return {node.name: _wanted(site, node) for node in site.nodes}
+
+
+def virtual_addresses(site: Site) -> tuple[str, ...]:
+    """Every address that moves between machines."""
+    own = [site.talos.vip] if site.talos.vip else []
+    return tuple(dict.fromkeys([*own, *(vip.address for node in site.nodes for vip in node.vips if vip.address)]))
+
+
+def _wanted(site: Site, node: Node) -> Wanted:
+    image = node.image or site.installer_image
+    modules = preset.modules(Subject.of(site, node))
+    return Wanted(
+        talos=talos_of(image) or site.talos_version,
+        image=image,
+        extensions=site.talos.extensions,
+        modules=tuple(str(module["name"]) for module in modules),
+    )
 
 
 def _target(site: Site, index: int, node: Node) -> Target:

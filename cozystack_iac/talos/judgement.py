@@ -10,7 +10,7 @@ from cozystack_iac.findings import ERROR, NOTE, WARNING, Finding, Rule
 from cozystack_iac.releases import Version
 from cozystack_iac.talos.errors import PeerFault, WrongPeer
 from cozystack_iac.talos.judgement_disks import judge_disks
-from cozystack_iac.talos.probe import Answer, Facts, Standing, listed, who
+from cozystack_iac.talos.probe import Answer, Facts, Standing, Target, listed, who
 
 NODE_001 = Rule(
     "NODE-001",
@@ -173,22 +173,16 @@ def _standing(answer: Answer) -> Iterator[Finding]:
     target, name = answer.target, who(answer)
     match answer.standing:
         case Standing.UNREACHABLE:
-            moved = target.address == target.maintenance and target.static
-            hint = (
-                "; before it is configured it has the address DHCP gave it: name that as maintenanceAddress"
-                if moved
-                else ""
-            )
             yield NODE_001.at(
                 target.path,
                 problem=f"{name} does not answer: {answer.seen}",
-                fix=f"boot it into maintenance mode, and check that this workstation reaches port {target.port}{hint}",
+                fix=f"boot it into maintenance mode, and check that this workstation reaches port {target.port}{_lease(target)}",
             )
         case Standing.REFUSED:
             yield NODE_002.at(
                 target.path,
                 problem=f"{name} refuses connections on port {target.port}",
-                fix="boot it into Talos' maintenance mode",
+                fix=f"boot it into Talos' maintenance mode{_lease(target)}",
             )
         case Standing.NOT_TALOS:
             yield NODE_003.at(target.path, problem=f"{name} is not Talos: {answer.seen}", fix="correct the address")
@@ -200,6 +194,13 @@ def _standing(answer: Answer) -> Iterator[Finding]:
             yield NODE_007.at(
                 target.path, problem=f"{name} is on its way: {answer.seen}", fix="preview again in a minute"
             )
+
+
+def _lease(target: Target) -> str:
+    """Whoever gives a static address only would wait for it for ever: the machine gets it with its configuration."""
+    if not target.static or target.address != target.maintenance:
+        return ""
+    return "; before it is configured it has the address DHCP gave it: name that as maintenanceAddress"
 
 
 def _foreign(answer: Answer) -> Finding:

@@ -163,14 +163,24 @@ def _residue(answer: Answer, facts: Facts, disk: Disk, place: str) -> Iterator[F
         return
     # A pool may be this cluster's own from before: the storage stage knows its name and the approvals, and decides.
     pool = all("zfs" in text for text in found)
-    unneeded = "make sure that nobody needs the data, then wipe it"
     yield DSK_008.at(
         place,
         problem=f"{who(answer)}: {disk} carries {listed(found)}",
-        fix=f"a pool of this cluster is kept as it is; otherwise {unneeded}" if pool else unneeded,
+        fix=next((fix for sign, fix in _NEXT if any(sign in text for text in found)), _UNKNOWN_OWNER),
         command=f"talosctl wipe disk {disk.name} --insecure --nodes {answer.at}",
         severity=WARNING if pool else ERROR,
     )
+
+
+# What to look at before anybody wipes: the trace says who the owner was.
+_NEXT = (
+    ("zfs", "a pool of this cluster is kept as it is; of any other, `zpool import` tells name and host: export or wipe it"),
+    ("lvm2", "a volume group is on it: `vgs` on the machine it came from tells which; remove it there, or wipe the disk"),
+    ("drbd", "it is a replica of a DRBD volume: make sure that its peers have the data, then wipe the disk"),
+    ("raid", "it is a member of an array: stop the array where it belongs, then wipe the disk"),
+    ("luks", "it is encrypted, so nobody can look: ask its former owner, then wipe the disk"),
+)
+_UNKNOWN_OWNER = "look into it from a live system and save what is needed; then wipe the disk"
 
 
 def residue_of(disk: Disk, facts: Facts) -> tuple[str, ...]:

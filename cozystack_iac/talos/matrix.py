@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +16,10 @@ from cozystack_iac.talos.disk_selection import Unjudged, matching
 from cozystack_iac.talos.machine import size
 from cozystack_iac.talos.probe import Answer, Facts, Standing
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+MOST_ROWS = 60  # what a person reads in a terminal
 HEAD = ("node", "role", "address", "found", "Talos", "install disk", "data disks", "verdict")
 
 
@@ -37,9 +42,19 @@ def rows(answers: Sequence[Answer], findings: Sequence[Finding]) -> tuple[Row, .
     return tuple(_row(answer, [f for f in findings if _about(f, answer)]) for answer in answers)
 
 
-def as_text(table_rows: Sequence[Row], width: int = 120) -> str:
-    """For a terminal or a log, without colours."""
-    table = Table(*HEAD, title=None, pad_edge=False)
+def telling(table_rows: Sequence[Row], most: int = MOST_ROWS) -> tuple[Row, ...]:
+    """The rows that a terminal shows: all of them, or those that are not ready where there are too many to read."""
+    if len(table_rows) <= most:
+        return tuple(table_rows)
+    found = [row for row in table_rows if not row.verdict.startswith("ready")]
+    left = len(table_rows) - len(found[:most])
+    others = Row("others", "", "", f"{left} more", "", "", "", f"{len(table_rows) - len(found)} ready")
+    return (*found[:most], others)
+
+
+def as_text(table_rows: Sequence[DataclassInstance], *, head: Sequence[str] = HEAD, width: int = 200) -> str:
+    """For a terminal or a log, without colours. Rows are dataclasses of texts, one per column of `head`."""
+    table = Table(*head, title=None, pad_edge=False)
     for row in table_rows:
         table.add_row(*astuple(row))
     target = io.StringIO()
@@ -47,9 +62,9 @@ def as_text(table_rows: Sequence[Row], width: int = 120) -> str:
     return "\n".join(line.rstrip() for line in target.getvalue().splitlines())
 
 
-def as_markdown(table_rows: Sequence[Row]) -> str:
+def as_markdown(table_rows: Sequence[DataclassInstance], *, head: Sequence[str] = HEAD) -> str:
     """For a pull request."""
-    lines = [HEAD, ("---",) * len(HEAD), *(astuple(row) for row in table_rows)]
+    lines = [head, ("---",) * len(head), *(astuple(row) for row in table_rows)]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 

@@ -108,7 +108,7 @@ class Answer:
         if self.standing is Standing.FOREIGN and self.evidence.peer is not None:
             return f"a configured Talos machine that calls itself {self.evidence.peer.common_name or 'nothing'}"
         if error is not None:
-            return error.text
+            return error.text or "it did not say why"
         return str(self.evidence.status) if self.evidence.status is not None else self.standing.value
 
 

@@ -7,12 +7,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from cozystack_iac.findings import Finding, Severity, Verdict
+from cozystack_iac import certificates, report
+from cozystack_iac.findings import Finding, Severity, Verdict, as_markdown
 from cozystack_iac.stage import Known, Progress, Properties, StageFailed, StageProvider, StageResource
-from cozystack_iac.talos import boot, matrix
+from cozystack_iac.talos import boot, matrix, plan
 from cozystack_iac.talos.errors import TalosError
 from cozystack_iac.talos.etcd_bootstrap import Bootstrap
 from cozystack_iac.talos.fleet import Fleet, MachineRef
+from cozystack_iac.talos.identity import Identity
 from cozystack_iac.talos.judgement import judge, skipped
 from cozystack_iac.talos.probe import Answer, Standing, Target, ask_all
 from cozystack_iac.talos.rollout import Rollout
@@ -24,7 +26,16 @@ class ProbeInputs(Properties):
     cozystack: str  # for the boot guidance
     image: str = ""
     checks: Literal["live", "offline"] = "live"
+    client_configuration: dict[str, str] = Field(default_factory=dict, repr=False)  # to know our own machines by
     deadline_s: float
+
+    @property
+    def identity(self) -> Identity | None:
+        """Who we are to a machine that this cluster configured; None as long as the cluster has no secrets."""
+        try:
+            return Identity.from_client_configuration(self.client_configuration)
+        except ValueError:
+            return None
 
 
 class ProbedMachine(Properties):
@@ -48,21 +59,25 @@ class NodeProbeProvider(StageProvider[ProbeInputs, ProbeOutputs]):
 
     inputs = ProbeInputs
     outputs = ProbeOutputs
-    secret = frozenset()
+    secret = frozenset({"client_configuration"})
     matters = frozenset({"machines"})
+    late = frozenset({"client_configuration"})
 
     async def preflight(self, new: ProbeInputs, known: ProbeInputs | None) -> list[Finding]:
         machines = added(new.machines, known)
         if not machines:
             return []
         if new.checks == "offline":
-            return [skipped(len(machines))]
-        answers = await ask_all(machines, deadline_s=new.deadline_s)
+            finding = skipped(len(machines))
+            report.add("Machines", f"{finding.problem}: {finding.why}")
+            return [finding]
+        answers = await ask_all(machines, deadline_s=new.deadline_s, identity=new.identity)
         findings = judge(answers, new.talos)
-        if any(f.severity is Severity.ERROR for f in findings):
-            print(matrix.as_text(matrix.rows(answers, findings)), flush=True)
-            if any(a.standing is not Standing.MAINTENANCE for a in answers):
-                print(boot.guidance(new.cozystack, new.talos, image=new.image), flush=True)
+        table = matrix.rows(answers, findings)
+        print(matrix.as_text(matrix.telling(table)), flush=True)
+        report.add("Machines", f"{matrix.as_markdown(table)}\n\n{as_markdown(Verdict.of(findings))}")
+        if any(a.standing not in (Standing.MAINTENANCE, Standing.OURS) for a in answers):
+            print(boot.guidance(new.cozystack, new.talos, image=new.image), flush=True)
         return findings
 
     async def establish(self, inputs: ProbeInputs, progress: Progress) -> ProbeOutputs:
@@ -85,7 +100,7 @@ class NodeProbeProvider(StageProvider[ProbeInputs, ProbeOutputs]):
         if not machines:
             return {}
         progress.say(f"asking {len(machines)} machines")
-        answers = await ask_all(machines, deadline_s=inputs.deadline_s)
+        answers = await ask_all(machines, deadline_s=inputs.deadline_s, identity=inputs.identity)
         verdict = Verdict.of(judge(answers, inputs.talos))
         if verdict.blocking:
             raise _refused(answers, verdict)
@@ -128,8 +143,8 @@ class NodeProbe(StageResource, module="cozystack", name="NodeProbe"):
 
 class RolloutInputs(Properties):
     machines: list[MachineRef]
-    configurations: dict[str, str] = Field(repr=False)  # complete machine configurations by machine
-    client_configuration: dict[str, str] = Field(repr=False)  # caCertificate, clientCertificate, clientKey
+    configurations: dict[str, str] = Field(default_factory=dict, repr=False)  # complete ones, by machine
+    client_configuration: dict[str, str] = Field(default_factory=dict, repr=False)  # caCertificate, clientCertificate, …
     documents: dict[str, str] = Field(default_factory=dict)  # what of them is not secret, for the plan's diff
     worker_batch: int = 3
     deadline_s: float
@@ -139,6 +154,17 @@ class RolloutOutputs(Properties):
     digests: dict[str, str]  # of the configuration each machine carries; "" when it does not say
 
 
+def planned(new: RolloutInputs, known: RolloutInputs | None) -> str:
+    """What the plan says about the machines' configurations; empty when nothing changes."""
+    whole = (known.configurations, new.configurations) if known is not None and new.configurations else None
+    return plan.of_machines(
+        known.documents if known is not None else {},
+        new.documents,
+        roles={m.name: "control plane" if m.is_control_plane else "worker" for m in new.machines},
+        complete=whole,
+    )
+
+
 class MachineConfigRolloutProvider(StageProvider[RolloutInputs, RolloutOutputs]):
     """Every machine runs with its configuration."""
 
@@ -146,6 +172,16 @@ class MachineConfigRolloutProvider(StageProvider[RolloutInputs, RolloutOutputs])
     outputs = RolloutOutputs
     secret = frozenset({"configurations", "client_configuration"})
     matters = frozenset({"machines", "configurations"})
+    late = frozenset({"configurations", "client_configuration"})
+
+    async def preflight(self, new: RolloutInputs, known: RolloutInputs | None) -> list[Finding]:
+        """Nothing is asked: the plan shows what changes on which machine, and judges how long our certificate holds."""
+        text = planned(new, known)
+        if text:
+            print(f"machine configurations\n{text}", flush=True)
+            report.add("Machine configurations", report.fenced(text))
+        certificate = new.client_configuration.get("clientCertificate")
+        return list(certificates.judge("the Talos client certificate", certificate, "the machine secrets"))
 
     async def establish(self, inputs: RolloutInputs, progress: Progress) -> RolloutOutputs:
         without = [m.name for m in inputs.machines if m.name not in inputs.configurations]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lab.machines import pki
 from lab.machines.config import AppliedConfig
-from lab.world import EtcdPhase, Member, World, stable_number
+from lab.world import EtcdPhase, MachineState, Member, World, stable_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -87,11 +87,19 @@ def _may_join(node: Node) -> bool:
 
 def _join(node: Node, *, learner: bool) -> None:
     state = node.state
-    member = Member(stable_number("etcd", state.name), state.name, state.hostname, state.address, learner)
+    member = Member(stable_number("etcd", state.name), state.name, state.hostname, _advertised(state), learner)
     node.world.cluster.members[state.name] = member
     state.etcd, state.etcd_data = EtcdPhase.LEARNER, True
     node.say("etcd joined", learner=learner)
     state.touch()
+
+
+def _advertised(state: MachineState) -> str:
+    """The member's address. Without a subnet that excludes it, a virtual address is taken first (siderolabs/talos#12410)."""
+    vips = state.config.vips if state.config is not None else ()
+    subnets = state.config.at("cluster", "etcd", "advertisedSubnets") if state.config is not None else None
+    excluded = {str(text).removeprefix("!").removesuffix("/32") for text in subnets or () if str(text).startswith("!")}
+    return next((vip for vip in vips if vip not in excluded), state.own_address)
 
 
 def _promote(node: Node) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import ssl
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
@@ -56,6 +57,10 @@ class Node:
     @property
     def in_maintenance(self) -> bool:
         return self.state.door == "maintenance"
+
+    @property
+    def _behind(self) -> timedelta:
+        return timedelta(seconds=self.state.spec.clock_behind)
 
     def is_named(self, name: str) -> bool:
         """Whether `node` metadata with this value means this machine."""
@@ -140,18 +145,19 @@ class Node:
 
     async def _open_foreign(self) -> None:
         ca = pki.new_ca("talos")
-        certificate = pki.api_certificate(ca, f"other-{self.state.name}", [self.state.address])
+        certificate = pki.api_certificate(ca, f"other-{self.state.name}", [self.state.address], self._behind)
         self.state.stage, self.state.door, self.state.installed = Stage.RUNNING, "secure", True
         context = pki.secure_context(certificate, [ca.crt])
         await self.door.serve(lambda: context, self.calls)
 
     async def _open_maintenance(self) -> None:
         self.state.stage, self.state.door = Stage.MAINTENANCE, "maintenance"
-        sans = [self.state.hostname, self.state.address, "127.0.0.1", "::1"]
+        self.door.host = self.state.lives_at
+        sans = [self.state.hostname, self.state.own_address, "127.0.0.1", "::1"]
 
         @cache  # made when first needed: of a thousand machines few are ever asked
         def context() -> ssl.SSLContext:
-            return pki.maintenance_context(pki.maintenance_certificate(self.maintenance_ca, sans))
+            return pki.maintenance_context(pki.maintenance_certificate(self.maintenance_ca, sans, self._behind))
 
         await self.door.serve(context, self.calls)
         self.say("maintenance")
@@ -163,9 +169,10 @@ class Node:
             self.say("no certificate", reason="no control plane has the key of machine.ca yet")
             self._later(self._wait_for_issuer(config))
             return
-        certificate = pki.api_certificate(issuer, self.state.hostname, self._sans(config))
+        certificate = pki.api_certificate(issuer, self.state.hostname, self._sans(config), self._behind)
         context = self._context = pki.secure_context(certificate, config.accepted_os_cas)
         self.state.door = "secure"
+        self.door.host = self.state.lives_at
         await self.door.serve(lambda: context, self.calls)
 
     async def _wait_for_issuer(self, config: AppliedConfig) -> None:
@@ -180,7 +187,7 @@ class Node:
         return pki.Issued(config.os_ca.crt, key) if key is not None else None
 
     def _sans(self, config: AppliedConfig) -> list[str]:
-        return [*config.cert_sans, self.state.address, "127.0.0.1", self.state.hostname]
+        return [*config.cert_sans, self.state.own_address, "127.0.0.1", self.state.hostname]
 
     async def _go_dark(self) -> None:
         """The port closes, services end, timers of the old life are forgotten."""
@@ -290,7 +297,8 @@ class Node:
         if trust != (config.accepted_os_cas, config.os_ca) or issuer is None or self._context is None:
             self.order(lambda: self._open_secure(config))
         else:
-            pki.renew(self._context, pki.api_certificate(issuer, self.state.hostname, self._sans(config)))
+            certificate = pki.api_certificate(issuer, self.state.hostname, self._sans(config), self._behind)
+            pki.renew(self._context, certificate)
 
     async def _activate(self) -> None:
         await self._leave_maintenance()

@@ -74,13 +74,14 @@ def new_ca(organization: str | None, key: Key | None = None) -> Issued:
     return Issued(_pem(builder.sign(key, _digest(key))), _key_pem(key))
 
 
-def maintenance_certificate(ca: Issued, sans: Iterable[str]) -> Issued:
-    return _server(ca, MAINTENANCE_CN, sans)
+def maintenance_certificate(ca: Issued, sans: Iterable[str], behind: timedelta = timedelta(0)) -> Issued:
+    """`behind`: how wrong the clock is by which the certificate is dated."""
+    return _server(ca, MAINTENANCE_CN, sans, behind)
 
 
-def api_certificate(ca: Issued, hostname: str, sans: Iterable[str]) -> Issued:
+def api_certificate(ca: Issued, hostname: str, sans: Iterable[str], behind: timedelta = timedelta(0)) -> Issued:
     """The apid certificate of a configured machine, signed by machine.ca."""
-    return _server(ca, hostname, sans)
+    return _server(ca, hostname, sans, behind)
 
 
 def client_certificate(ca: Issued, role: str) -> Issued:
@@ -131,9 +132,9 @@ def renew(context: ssl.SSLContext, server: Issued) -> None:
         context.load_cert_chain(file.name)
 
 
-def _server(ca: Issued, name: str, sans: Iterable[str]) -> Issued:
+def _server(ca: Issued, name: str, sans: Iterable[str], behind: timedelta) -> Issued:
     key = ed25519.Ed25519PrivateKey.generate()
-    builder = _signed_by(ca, x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key, LIFETIME)
+    builder = _signed_by(ca, x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key, LIFETIME, behind)
     names = [_san(san) for san in dict.fromkeys(sans)]
     builder = (
         builder.add_extension(_key_usage(signs=False), critical=True)
@@ -153,9 +154,11 @@ def _client(ca: Issued, subject: x509.Name, lifetime: timedelta, key: Key | None
     return _sign(builder, ca, key)
 
 
-def _signed_by(ca: Issued, subject: x509.Name, key: Key, lifetime: timedelta) -> x509.CertificateBuilder:
+def _signed_by(
+    ca: Issued, subject: x509.Name, key: Key, lifetime: timedelta, behind: timedelta = timedelta(0)
+) -> x509.CertificateBuilder:
     issuer = x509.load_pem_x509_certificate(ca.crt.encode())
-    builder = _builder(subject, issuer.subject, key, lifetime)
+    builder = _builder(subject, issuer.subject, key, lifetime, behind)
     return builder.add_extension(_authority(issuer), critical=False)
 
 
@@ -174,8 +177,10 @@ def _public(issuer: x509.Certificate) -> ed25519.Ed25519PublicKey | ec.EllipticC
     return key
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: Key, lifetime: timedelta) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: Key, lifetime: timedelta, behind: timedelta = timedelta(0)
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC) - behind
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

@@ -248,7 +248,7 @@ def _addresses_of(world: World, machine: MachineState) -> Iterator[tuple[str, IP
     """(link, address, priority); a VIP is a /32 on the machine that holds it."""
     yield "lo", IPv4Interface("127.0.0.1/8"), 0
     first = links(machine)[0].name
-    own = [IPv4Interface(f"{machine.address}/24"), *machine.spec.addresses]
+    own = [IPv4Interface(f"{machine.own_address}/24"), *machine.spec.addresses]
     yield from ((first, address, 1024) for address in own)
     for link in links(machine):
         yield from ((link.name, address, 1024) for address in link.addresses)
@@ -269,7 +269,7 @@ def _address_statuses(world: World, machine: MachineState) -> Iterator[tuple[str
 
 def _routes(world: World, machine: MachineState) -> Iterator[tuple[str, Any]]:
     first = links(machine)[0].name
-    net = IPv4Interface(f"{machine.address}/24").network
+    net = IPv4Interface(f"{machine.own_address}/24").network
     gateway = str(machine.spec.gateway or net.network_address + 1)
     for dst, via, priority in (("", gateway, 1024), (str(net), "", 0)):
         yield f"inet4/{via}/{dst}/{priority}", {

@@ -128,7 +128,7 @@ def test_no_secret_is_in_state_output_or_logs_in_clear(lab: LabSite, installed: 
         "output of up": installed.output,
         "state": "\n".join(p.read_text(errors="replace") for p in lab.session.backend.rglob("*.json*")),
         "event log": json.dumps(lab.events()),
-        **{f"log {p.name}": p.read_text(errors="replace") for p in lab.state.logs.glob("*")},
+        **{f"log {p.name}": p.read_text(errors="replace") for p in lab.state.logs.rglob("*") if p.is_file()},
     }
     assert len(haystacks) > 6
     found = {(name, canary[:12]) for name, text in haystacks.items() for canary in canaries if canary in text}

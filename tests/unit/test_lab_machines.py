@@ -17,6 +17,7 @@ import pytest
 from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError, Status
 from grpclib.client import Channel
+from grpclib.encoding.proto import ProtoCodec
 from ruamel.yaml import YAML
 
 from cozystack_iac.talos.api import machine_pb2, state_pb2
@@ -495,7 +496,7 @@ async def refused(call: Any) -> tuple[Status, str]:
 
 def raw(lab: Lab, identity: Identity | None = None, name: str = "cp1") -> Channel:
     context = identity.context if identity is not None else insecure(["h2"])
-    return Channel(lab.address(name), 50000, ssl=context)
+    return Channel(lab.address(name), 50000, ssl=context, codec=ProtoCodec())
 
 
 def admin(lab: Lab, role: str = "os:admin") -> Identity:

@@ -101,7 +101,10 @@ def test_every_stage_is_declared_once(built: Recorder) -> None:
         "pulumi-python:dynamic/cozystack:EtcdBootstrap",
         "pulumi-python:dynamic/cozystack:MachineConfigRollout",
         "pulumi-python:dynamic/cozystack:NodeProbe",
+        "pulumi-python:dynamic/cozystack:NodeVerification",
         "pulumi-python:dynamic/cozystack:NodesRegistered",
+        "pulumi-python:dynamic/cozystack:TalosUpgrade",  # of machines that run already
+        "pulumi-python:dynamic/cozystack:TalosUpgrade",  # of machines that joined
         "talos:cluster/kubeconfig:Kubeconfig",
         "talos:machine/secrets:Secrets",
     ]

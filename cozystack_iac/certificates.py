@@ -1,0 +1,64 @@
+"""How long client certificates still hold: what a plan says before somebody is locked out. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+
+from cozystack_iac.findings import ERROR, WARNING, Finding, Rule
+
+RENEWED_BEFORE = timedelta(days=30)  # the Talos plugin's default: an update renews what ends within this time
+WARNED_BEFORE = timedelta(days=60)  # earlier than that, or nobody would ever see the warning
+
+CRT_020 = Rule(
+    "CRT-020",
+    WARNING,
+    title="client certificates hold for a while",
+    why="once it has ended nobody gets in with it, and a file that was handed out is not renewed by itself",
+    remedy="run `pulumi up` in the last 30 days of the certificate: it renews it; then hand the new file out",
+)
+CRT_021 = Rule(
+    "CRT-021",
+    ERROR,
+    title="client certificates hold",
+    why="no machine and no API server accepts it any more",
+    remedy="run `pulumi refresh`, then `pulumi up`: the certificate is renewed from the cluster's secrets",
+)
+
+
+def judge(subject: str, certificate: str | bytes | None, path: str, now: datetime | None = None) -> Iterator[Finding]:
+    """Findings about one client certificate: PEM, or base64 of PEM. `subject` names it for people, `path` its resource.
+
+    What is no certificate says nothing here; whoever uses it will.
+    """
+    end = ends(certificate)
+    if end is None:
+        return
+    left = end - (now or datetime.now(UTC))
+    if left <= timedelta(0):
+        yield CRT_021.at(
+            path,
+            problem=f"{subject} ended on {end:%Y-%m-%d}",
+            fix="run `pulumi refresh`, then `pulumi up`: it is renewed from the cluster's secrets",
+        )
+    elif left < WARNED_BEFORE:
+        start = end - RENEWED_BEFORE
+        yield CRT_020.at(
+            path,
+            problem=f"{subject} ends on {end:%Y-%m-%d}, in {left.days} days",
+            fix=f"run `pulumi up` between {start:%Y-%m-%d} and {end:%Y-%m-%d}: it renews it; then hand the new file out",
+        )
+
+
+def ends(certificate: str | bytes | None) -> datetime | None:
+    """When a certificate ends (UTC), given as PEM or base64 of PEM; None when it is none."""
+    try:
+        data = certificate.encode() if isinstance(certificate, str) else certificate or b""
+        pem = data if data.lstrip().startswith(b"-----BEGIN") else base64.b64decode(data, validate=True)
+        return x509.load_pem_x509_certificate(pem).not_valid_after_utc
+    except (ValueError, binascii.Error):
+        return None

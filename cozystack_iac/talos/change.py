@@ -1,0 +1,263 @@
+"""How an inventory may change under a running cluster: ordered steps, or the reasons why not. Pure.
+
+etcd decides by majority of its voting members, so membership changes one member at a time and only from health: lost members
+are forgotten first (etcd takes nobody in while one is missing), new ones join before others leave, the last one stays.
+A plan is made anew from what is seen after every step, so a run that was killed anywhere is continued by the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from cozystack_iac.findings import ERROR, Finding, Rule
+
+MEM_001 = Rule(
+    "MEM-001",
+    ERROR,
+    title="one control plane stays",
+    why="the cluster's state lives in etcd on the control planes, and would be gone with the last of them",
+    remedy="keep one of them; add its successor in one run and take it out in the next",
+)
+MEM_002 = Rule(
+    "MEM-002",
+    ERROR,
+    title="the control planes that stay are well before their number changes",
+    why="etcd decides by majority: with one more member away it could stop, and Kubernetes with it",
+    remedy="bring back the control plane that is named, or state that it is lost",
+)
+MEM_003 = Rule(
+    "MEM-003",
+    ERROR,
+    title="a machine that leaves answers, or is known to be lost",
+    why="a machine that only cannot be reached goes on working: its volumes would be used twice",
+    remedy="bring it back, or state in `cozystack:removed` that it is lost",
+)
+MEM_004 = Rule(
+    "MEM-004",
+    ERROR,
+    title="a machine of the cluster keeps its role and its address",
+    why="etcd and Kubernetes know it by its address, and Talos changes its role only with a reset",
+    remedy="take it out in one run, add it anew in the next",
+)
+MEM_005 = Rule(
+    "MEM-005",
+    ERROR,
+    title="etcd says who its members are",
+    why="without the list of members nobody knows what a removal would leave behind",
+    remedy="bring etcd back on the control planes",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The machines of an inventory by role, each with the address it is known by; in the inventory's order."""
+
+    control_planes: Mapping[str, str]
+    workers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def machines(self) -> dict[str, str]:
+        return {**self.control_planes, **self.workers}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One machine as it was just found; what is not known is False.
+
+    `answers`: as a machine of this cluster. `bare`: it carries nothing of the cluster any more. `member`: etcd lists it.
+    `votes`: it has started and is no learner. `healthy`: it follows a leader without alarm, by its own word.
+    `node`: Kubernetes has a Node of its name. `drained`: nothing that could run elsewhere runs there.
+    """
+
+    answers: bool = False
+    bare: bool = False
+    member: bool = False
+    votes: bool = False
+    healthy: bool = False
+    node: bool = False
+    drained: bool = False
+
+    @property
+    def live_vote(self) -> bool:
+        return self.member and self.votes and self.healthy
+
+
+@dataclass(frozen=True, slots=True)
+class Approvals:
+    """What a person decided, by machine."""
+
+    reset: frozenset[str] = frozenset()
+    lost: frozenset[str] = frozenset()
+
+
+class Act(StrEnum):
+    """What is done to one machine."""
+
+    FORGET = "its etcd member is removed"
+    JOIN = "joins etcd"
+    DRAIN = "is drained"
+    LEAVE = "leaves etcd"
+    RESET = "is reset"
+    DELETE = "its Node is deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    act: Act
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Either steps, in order, or findings that forbid the change; never both.
+
+    `losses` are about machines that cannot leave by themselves any more; they come before everything else.
+    """
+
+    losses: tuple[Step, ...] = ()
+    moves: tuple[Step, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return self.losses + self.moves
+
+
+def quorum(voters: int) -> int:
+    """How many of so many votes decide."""
+    return voters // 2 + 1
+
+
+def plan(before: Topology, after: Topology, seen: Mapping[str, Seen], approvals: Approvals) -> Plan:
+    """The way from one inventory to the next, given what is seen now (a machine without an entry has not been seen).
+
+    `seen` also holds members of etcd that are in neither inventory, so that their votes count.
+    """
+    change = _Change(before, after, seen, approvals)
+    findings = tuple(change.findings())
+    return Plan(findings=findings) if findings else Plan(tuple(change.losses()), tuple(change.moves()))
+
+
+@dataclass(frozen=True)
+class _Change:
+    before: Topology
+    after: Topology
+    seen: Mapping[str, Seen]
+    approvals: Approvals
+
+    def at(self, name: str) -> Seen:
+        return self.seen.get(name, Seen())
+
+    @property
+    def leaving(self) -> list[str]:
+        """Workers first: they carry no vote, and what is drained from them finds the control planes well."""
+        names = [*self.before.workers, *self.before.control_planes]
+        return [name for name in names if name not in self.after.machines]
+
+    @property
+    def joining(self) -> list[str]:
+        return [name for name in self.after.control_planes if not self.at(name).votes]
+
+    def absent(self, name: str) -> bool:
+        """It cannot leave by itself any more."""
+        at = self.at(name)
+        return not at.answers or (at.member and not at.healthy and name in self.approvals.lost)
+
+    # Reasons why not ------------------------------------------------------------------------------------------------
+
+    def findings(self) -> Iterator[Finding]:
+        yield from self._identities()
+        yield from self._last()
+        yield from self._silent()
+        if self._changes_etcd():
+            yield from self._votes()
+
+    def _identities(self) -> Iterator[Finding]:
+        for name, address in self.before.machines.items():
+            now = self.after.machines.get(name)
+            role_changed = (name in self.before.workers) != (name in self.after.workers)
+            if now is not None and (now != address or role_changed):
+                what = "another role" if role_changed else f"the address {now}; the cluster knows it as {address}"
+                fix = "take the machine out of `cozystack:nodes` in one run and add it in the next"
+                yield MEM_004.at(name, problem=f"{name} gets {what}", fix=fix)
+
+    def _last(self) -> Iterator[Finding]:
+        if self.before.control_planes and not self.after.control_planes:
+            names = ", ".join(self.before.control_planes)
+            yield MEM_001.at(
+                names, problem=f"no control plane would stay ({names} would leave)", fix="keep one of them"
+            )
+
+    def _silent(self) -> Iterator[Finding]:
+        for name in self.leaving:
+            at = self.at(name)
+            fix = f"bring it back, or write `{{name: {name}, lost: {{approved: true, reason: …}}}}` in `cozystack:removed`"
+            if not at.answers and not at.bare and name not in self.approvals.lost:
+                yield MEM_003.at(name, problem=f"{name} is to leave and does not answer", fix=fix)
+            elif at.answers and at.member and not at.healthy and name not in self.approvals.lost:
+                yield MEM_003.at(name, problem=f"{name} is to leave, and its etcd is not well enough for it", fix=fix)
+
+    def _changes_etcd(self) -> bool:
+        return bool(self.joining) or any(self.at(name).member for name in self.leaving)
+
+    def _votes(self) -> Iterator[Finding]:
+        """Everybody who stays is well; and what is left decides, step by step."""
+        members = [name for name, at in self.seen.items() if at.member]
+        if not members:
+            yield MEM_005.at("etcd", problem="no control plane says who the members of etcd are", fix=MEM_005.remedy)
+            return
+        voters = [name for name in members if self.at(name).votes]
+        live = [name for name in voters if self.at(name).healthy]
+        if False:
+            problem = f"etcd has {len(live)} live of {len(voters)} votes and needs {quorum(len(voters))}"
+            yield MEM_002.at(
+                "etcd", problem=problem, fix="bring control planes back; without a majority nothing can change"
+            )
+        elif self.joining or any(self.at(name).member and not self.absent(name) for name in self.leaving):
+            yield from self._unwell(voters, live)  # to forget what is lost anyway is safe, whoever else is away
+
+    def _unwell(self, voters: list[str], live: list[str]) -> Iterator[Finding]:
+        going = [name for name in self.leaving if self.at(name).member]
+        rest, alive = len(set(voters) - set(going)), len(set(live) - set(going))
+        for name, at in self.seen.items():
+            if at.member and name not in going and not at.live_vote and name not in self.joining:
+                left = f"{alive} live of {rest} votes would be left, {quorum(rest)} are needed" if going else ""
+                problem = f"{name} is a member of etcd and not well" + (f": {left}" if left else "")
+                yield MEM_002.at(name, problem=problem, fix=f"bring {name} back first, or take it out as lost")
+
+    # The way --------------------------------------------------------------------------------------------------------
+
+    def losses(self) -> Iterator[Step]:
+        for name in self.leaving:
+            if self.absent(name):
+                yield from self._without(name)
+
+    def moves(self) -> Iterator[Step]:
+        """Newcomers, then who leaves: one vote at a time, in this order."""
+        for name in self.joining:
+            yield Step(Act.JOIN, name)
+        for name in self.leaving:
+            if not self.absent(name):
+                yield from self._goodbye(name)
+
+    def _without(self, name: str) -> Iterator[Step]:
+        at = self.at(name)
+        if at.member:
+            yield Step(Act.FORGET, name)
+        if at.answers and name in self.approvals.reset:
+            yield Step(Act.RESET, name)
+        if at.node:
+            yield Step(Act.DELETE, name)
+
+    def _goodbye(self, name: str) -> Iterator[Step]:
+        at = self.at(name)
+        if at.node and not at.drained:
+            yield Step(Act.DRAIN, name)
+        if at.member:
+            yield Step(Act.LEAVE, name)
+        if name in self.approvals.reset:
+            yield Step(Act.RESET, name)
+        if at.node:
+            yield Step(Act.DELETE, name)

@@ -29,8 +29,8 @@ NO_POD_NETWORK = "100::/64"  # RFC 6666 discard prefix: the sign to lab/kwok/pod
 BINARIES = frozenset({"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"})
 _KWOK = Path(__file__).parent / "kwok"
 _CONTROLLERS = (
-    "clusterrole-aggregation-controller,daemonset-controller,deployment-controller,endpoints-controller,endpointslice-controller,"
-    "garbage-collector-controller,job-controller,namespace-controller,node-lifecycle-controller,pod-garbage-collector-controller,"
+    "clusterrole-aggregation-controller,daemonset-controller,deployment-controller,disruption-controller,endpoints-controller,"
+    "endpointslice-controller,garbage-collector-controller,job-controller,namespace-controller,node-lifecycle-controller,pod-garbage-collector-controller,"
     "replicaset-controller,root-ca-certificate-publisher-controller,serviceaccount-controller,serviceaccount-token-controller,"
     "statefulset-controller,taint-eviction-controller,ttl-after-finished-controller"
 )

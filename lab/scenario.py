@@ -104,6 +104,7 @@ class MachineSpec(Model):
     `installed`: booted from a disk image (metal or nocloud raw), so a config is activated without installing.
     `lease`: where DHCP puts the machine before its config gives it `address`. `inside`: the address on its own interface
     where `address` is that of a 1:1 NAT in front of it. `clock_behind`: its clock is wrong, and so are its certificates.
+    `thinks`: how long it takes over every answer.
     """
 
     name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
@@ -114,6 +115,7 @@ class MachineSpec(Model):
     lease: Loopback | None = None
     inside: IPv4Address | None = None
     clock_behind: Seconds = 0.0
+    thinks: Seconds = 0.0
     mac: str = Field(default="", pattern=r"^(([0-9a-f]{2}:){5}[0-9a-f]{2})?$")
     links: tuple[LinkSpec, ...] = ()
     addresses: tuple[IPv4Interface, ...] = ()

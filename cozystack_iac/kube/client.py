@@ -132,9 +132,10 @@ class Kube:
         except NotFound:
             return None
 
-    async def objects(self, ref: Ref, *, selector: str = "") -> list[Object]:
-        """All objects of a collection; a missing kind is NotFound, never an empty list."""
-        answer = await self._call("GET", ref.path, params=_selector(selector))
+    async def objects(self, ref: Ref, *, selector: str = "", fields: str = "") -> list[Object]:
+        """All objects of a collection (of `fields` too, e.g. `spec.nodeName=w1`); a missing kind is NotFound, never empty."""
+        params = {**_selector(selector), **({"fieldSelector": fields} if fields else {})}
+        answer = await self._call("GET", ref.path, params=params)
         return [_with_kind(item, answer) for item in answer.get("items") or []]
 
     async def create(self, ref: Ref, body: Object) -> Object:
@@ -160,6 +161,18 @@ class Kube:
         grace = {} if grace_s is None else {"gracePeriodSeconds": str(grace_s)}
         try:
             await self._call("DELETE", ref.path, params={"propagationPolicy": "Background", **grace})
+        except NotFound:
+            return
+
+    async def evict(self, pod: Ref) -> None:
+        """Ask for a pod's eviction; gone already is fine. Unavailable: a disruption budget forbids it now, the text says which."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+        }
+        try:
+            await self._call("POST", f"{pod.path}/eviction", body=body)
         except NotFound:
             return
 

@@ -51,6 +51,13 @@ INV_014 = Rule(
     why="no machine has such a link",
     remedy="use the name the machine shows, at most 15 characters",
 )
+INV_016 = Rule(
+    "INV-016",
+    ERROR,
+    title="approvals for removed machines name machines that are removed",
+    why="nobody can tell what is wanted: the machine is still one of the nodes, or it is named twice or not at all",
+    remedy="take the machine out of `nodes`, or remove the entry",
+)
 
 _LABEL_VALUE = re.compile(r"^(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$", re.ASCII)
 LINK = re.compile(r"^[A-Za-z0-9_.:-]{1,15}$", re.ASCII)  # IFNAMSIZ of Linux, without its final zero
@@ -62,6 +69,7 @@ def judge(survey: Survey) -> Iterator[Finding]:
     yield from _labels(site)
     yield from _zones(site)
     yield from _resets(site)
+    yield from _removed(site)
     yield from _static(site)
     yield from _links(site)
 
@@ -110,6 +118,24 @@ def _resets(site: Site) -> Iterator[Finding]:
         else:
             problem = f"{node.name} may be wiped if it carries a configuration"
             yield INV_012.at(path, problem=problem, fix="remove `reset` once it has joined")
+
+
+def _removed(site: Site) -> Iterator[Finding]:
+    nodes = {node.name for node in site.nodes}
+    names = [entry.name for entry in site.removed]
+    for position, entry in enumerate(site.removed):
+        path = site.where("removed", position)
+        if not entry.name:
+            yield INV_016.at(path, problem=f"entry {position + 1} names no machine", fix="add `name:`")
+        elif entry.name in nodes:
+            yield INV_016.at(path, problem=f"`{short(entry.name)}` is still one of the nodes", fix=INV_016.remedy)
+        elif entry.name in names[:position]:
+            yield INV_016.at(path, problem=f"`{short(entry.name)}` is named twice", fix="make one entry of the two")
+        for key, approval in (("reset", entry.reset), ("lost", entry.lost)):
+            if approval is not None and approval.approved and not approval.reason.strip():
+                what = "wiped" if key == "reset" else "given up as lost"
+                where = site.where("removed", position, key)
+                yield INV_011.at(where, problem=f"{entry.name} may be {what}, and nobody says why", fix="add `reason:`")
 
 
 def _static(site: Site) -> Iterator[Finding]:

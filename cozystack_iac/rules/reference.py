@@ -21,6 +21,7 @@ _FAMILIES: Mapping[str, str] = {
     "IMG": "Installer image",
     "INV": "Inventory",
     "MCF": "Machine-configuration documents",
+    "MEM": "Machines that come and go (live)",
     "NET": "Networks and addresses",
     "NODE": "Machines, as they answer (live)",
     "OVR": "Overrides",

@@ -2,7 +2,7 @@
 
 from cozystack_iac.settings.cluster import Cluster, ClusterAccess, Talos, TalosImage
 from cozystack_iac.settings.network import Mirror, Network, Proxy, Registries, RegistryAuth, RegistryConfig
-from cozystack_iac.settings.nodes import Disk, Node, Reset, Vip
+from cozystack_iac.settings.nodes import Disk, Lost, Node, Removed, Reset, Vip
 from cozystack_iac.settings.platform import (
     Access,
     Bundles,
@@ -28,6 +28,7 @@ __all__ = [
     "Dns01",
     "ExternalIPs",
     "Lab",
+    "Lost",
     "Mirror",
     "Network",
     "Node",
@@ -37,6 +38,7 @@ __all__ = [
     "Registries",
     "RegistryAuth",
     "RegistryConfig",
+    "Removed",
     "Reset",
     "Site",
     "Storage",

@@ -61,6 +61,26 @@ def _fingerprint(value: object) -> object:
     return value
 
 
+class Lost(Model):
+    """Statement that a machine is gone for good, made by somebody who went and looked."""
+
+    approved: Flag = False
+    """True: its etcd member and its Node may be removed without asking it. Never for a machine that only cannot be reached."""
+    reason: str = ""
+    """Why, for whoever reads the history. (required with approved)"""
+
+
+class Removed(Model):
+    """What may be done with a machine that is no longer among the nodes. Without an entry it keeps what is on its disks."""
+
+    name: str = ""
+    """The name it had among the nodes. (required)"""
+    reset: Reset | None = None
+    """Approval to wipe its configuration and system disk once it has left. Its data disks stay."""
+    lost: Lost | None = None
+    """Statement that it is dead and cannot leave by itself."""
+
+
 class Node(Model):
     """One machine."""
 

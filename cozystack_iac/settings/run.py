@@ -43,6 +43,8 @@ class Waits(Model):
     """Dashboard and API answer on their public names."""
     upgrade: Duration = _minutes(30)
     """One machine's upgrade, with drain and reboot."""
+    removal: Duration = _minutes(30)
+    """Each step of a machine's removal; the longest is the drain, which waits for disruption budgets."""
 
 
 def _date(value: object) -> object:

@@ -12,7 +12,7 @@ from cozystack_iac import releases
 from cozystack_iac.settings.base import Flag, Model
 from cozystack_iac.settings.cluster import Cluster, Talos
 from cozystack_iac.settings.network import Network
-from cozystack_iac.settings.nodes import Node
+from cozystack_iac.settings.nodes import Node, Removed
 from cozystack_iac.settings.paths import ROOT, Step, spelled
 from cozystack_iac.settings.platform import Access, Platform, PlatformVariant, Publishing, Tenant
 from cozystack_iac.settings.run import Allow, Lab, Waits
@@ -46,6 +46,8 @@ class Site(Model):
     """What is built. (required)"""
     nodes: tuple[Node, ...] = ()
     """The machines, inline or as `{file: …}`. Only hosted clusters need none."""
+    removed: tuple[Removed, ...] = ()
+    """What may be done with machines that were taken out of `nodes`: approvals, one by one."""
     talos: Talos = Field(default_factory=Talos)
     """Operating system of the machines."""
     network: Network = Field(default_factory=Network)

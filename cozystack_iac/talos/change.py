@@ -210,7 +210,7 @@ class _Change:
             return
         voters = [name for name in members if self.at(name).votes]
         live = [name for name in voters if self.at(name).healthy]
-        if False:
+        if len(live) < quorum(len(voters)):
             problem = f"etcd has {len(live)} live of {len(voters)} votes and needs {quorum(len(voters))}"
             yield MEM_002.at(
                 "etcd", problem=problem, fix="bring control planes back; without a majority nothing can change"

@@ -24,10 +24,12 @@ def of_machines(
     """The plan for people; empty when nothing changes.
 
     `before` and `after` are the plain documents by machine, `complete` the secret configurations where both are known;
-    `roles` groups machines. Documents that cannot be read count as changed altogether.
+    `roles` groups machines and gives their order. Documents that cannot be read count as changed altogether.
     """
     whole = (_read(complete[0]), _read(complete[1])) if complete else None
-    return as_text(changes(_read(before), _read(after), complete=whole), roles)
+    found = changes(_read(before), _read(after), complete=whole)
+    # The engine hands mappings over in any order; `roles` has the inventory's.
+    return as_text({name: found[name] for name in dict.fromkeys((*roles, *found)) if name in found}, roles)
 
 
 def as_text(found: Mapping[str, Change], roles: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ not answer costs its own deadline and nobody else's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -138,12 +138,27 @@ def _without_certificate(error: TalosError | None) -> Standing:
 
 
 async def ask_all(
-    targets: Sequence[Target], *, deadline_s: float, identity: Identity | None = None, now: datetime | None = None
+    targets: Sequence[Target],
+    *,
+    deadline_s: float,
+    identity: Identity | None = None,
+    now: datetime | None = None,
+    heard: Callable[[Answer], None] | None = None,
 ) -> tuple[Answer, ...]:
-    """Ask every machine at once, each within `deadline_s`; the answers in the order of `targets`. Never raises."""
+    """Ask every machine at once, each within `deadline_s`; the answers in the order of `targets`. Never raises.
+
+    `heard` gets each answer as it comes.
+    """
     limits = Limits.of()
     moment = now or datetime.now(UTC)
-    return tuple(await asyncio.gather(*(_ask(t, deadline_s, identity, limits, moment) for t in targets)))
+
+    async def one(target: Target) -> Answer:
+        answer = await _ask(target, deadline_s, identity, limits, moment)
+        if heard is not None:
+            heard(answer)
+        return answer
+
+    return tuple(await asyncio.gather(*map(one, targets)))
 
 
 async def _ask(target: Target, deadline_s: float, identity: Identity | None, limits: Limits, now: datetime) -> Answer:

@@ -6,11 +6,11 @@ that cannot be read is a finding; no version is ever guessed in its place.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 from ruamel.yaml import YAML
@@ -25,6 +25,7 @@ from cozystack_iac.settings.paths import Step
 
 IN_CHECKOUT = Path("packages/core/talos/images/talos/profiles/installer.yaml")  # of github.com/cozystack/cozystack
 FETCH_S = 10.0
+_USER = re.compile(r"//[^/@]*@")  # a token in a URL is nothing to print
 MOST_BYTES = 256 * 1024  # a profile has some 2 KiB
 
 IMG_001 = Rule(
@@ -76,7 +77,7 @@ def parse(text: str) -> Profile:
         version, inputs = document["version"], document["input"]
         base = inputs["baseInstaller"]["imageRef"]
         references = [str(one["imageRef"]) for one in inputs["systemExtensions"]]
-    except YAMLError:
+    except (YAMLError, ValueError, RecursionError):
         raise BadProfile("it is not YAML") from None
     except (KeyError, TypeError):
         raise BadProfile(
@@ -103,7 +104,7 @@ def read(source: str, root: Path) -> str:
 
 
 def _fetched(url: str) -> str:
-    if urlsplit(url).scheme != "https":
+    if not url.startswith("https://"):
         raise BadProfile("only https URLs are read: anybody on the way could pin an image of theirs")
     try:
         with (
@@ -183,19 +184,19 @@ def _with_profile(site: Site, root: Path) -> Iterator[Finding]:
     source = site.talos.image.profile
     if not source:
         return
-    path = site.where("talos", "image", "profile")
+    path, name = site.where("talos", "image", "profile"), _USER.sub("//", source)
     try:
         profile = parse(read(source, root))
     except BadProfile as error:
-        yield IMG_001.at(path, problem=f"{source}: {error}", fix=IMG_001.remedy)
+        yield IMG_001.at(path, problem=f"{name}: {error}", fix=IMG_001.remedy)
         return
     site.pinned_by(profile.version)
     if missing := [name for name in site.talos.extensions if name not in profile.extensions]:
-        problem = f"{source} has no extension {', '.join(missing)}"
+        problem = f"{name} has no extension {', '.join(missing)}"
         yield IMG_003.at(path, problem=problem, fix="use the profile of a Cozystack release")
     release = releases.find(site.cluster.cozystack)
     if release is not None and profile.version != release.talos:
-        problem = f"{source} pins Talos {profile.version}, Cozystack {release.version} pins {release.talos}"
+        problem = f"{name} pins Talos {profile.version}, Cozystack {release.version} pins {release.talos}"
         yield IMG_002.at(path, problem=problem, fix="use the profile of the same release, or leave talos.image out")
 
 

@@ -75,7 +75,7 @@ class NodeProbeProvider(StageProvider[ProbeInputs, ProbeOutputs]):
         findings = judge(answers, new.talos)
         table = matrix.rows(answers, findings)
         print(matrix.as_text(matrix.telling(table)), flush=True)
-        report.add("Machines", f"{matrix.as_markdown(table)}\n\n{as_markdown(Verdict.of(findings))}")
+        report.add("Machines", f"{matrix.as_markdown(table)}\n\n{as_markdown(Verdict.of(findings)) if findings else ''}")
         if any(a.standing not in (Standing.MAINTENANCE, Standing.OURS) for a in answers):
             print(boot.guidance(new.cozystack, new.talos, image=new.image), flush=True)
         return findings

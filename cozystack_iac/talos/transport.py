@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -170,6 +170,11 @@ class _Protocol(H2Protocol):
         self.first_word: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.lost: BaseException | None = None
         self.gone = asyncio.Event()
+        self.transport: asyncio.WriteTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.WriteTransport", transport)
+        super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
         if not self.first_word.done():
@@ -310,6 +315,13 @@ class Connection(Channel):
             self._limits.sessions.release()
             self._holds_session = False
 
+    def abort(self) -> None:
+        """Hang up without a goodbye. A machine that wants a certificate is saying so just then: the farewell reads that alert,
+        and OpenSSL hands an alert that nobody took to the next connection of this thread, whoever is on it."""
+        if isinstance(self._protocol, _Protocol) and self._protocol.transport is not None:
+            self._protocol.transport.abort()
+        self.close()
+
     def close(self) -> None:
         super().close()
         self._give_session_back()
@@ -327,7 +339,7 @@ async def look(address: str, port: int = PORT, *, limits: Limits | None = None) 
         if connection.peer is None:
             raise
     finally:
-        connection.close()
+        connection.abort()
     assert connection.peer is not None
     return connection.peer
 

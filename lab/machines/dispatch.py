@@ -94,6 +94,8 @@ class Calls(Mapping[str, Handler]):
         if scripted is not None and not scripted.performed:
             await _answer(scripted)
         admit(call, request.ByteSize())
+        if self._node.state.spec.thinks:
+            await self._node.world.clock.sleep(self._node.state.spec.thinks)
         metadata = stream.metadata
         wanted = targets(call, metadata.getall("node", []), metadata.getall("nodes", []))
         many = bool(metadata.getall("nodes", []))

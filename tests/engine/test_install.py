@@ -117,6 +117,19 @@ def test_a_changed_setting_reaches_the_platform_without_touching_the_machines(la
     assert len(lab.events("config applied")) == 3
 
 
+def test_a_renewed_kubeconfig_replaces_nothing_of_the_platform(lab: LabSite, installed: Done) -> None:
+    state = json.loads(lab.session.pulumi("stack", "export").output)
+    [urn] = [r["urn"] for r in state["deployment"]["resources"] if r["type"] == "talos:cluster/kubeconfig:Kubeconfig"]
+    before = lab.session.outputs(show_secrets=True)["kubeconfig"]
+    preview = lab.session.pulumi("preview", "--replace", urn, env=lab.ambient())
+    done = lab.session.pulumi("up", "--yes", "--skip-preview", "--replace", urn, env=lab.ambient())
+    assert preview.code == 0, preview.output[-4000:]
+    assert done.code == 0, done.output[-4000:]
+    assert lab.session.outputs(show_secrets=True)["kubeconfig"] != before
+    replaced = re.findall(r"^\s*\+-\s+(kubernetes:\S+|pulumi:providers:kubernetes)", done.output, re.M)
+    assert replaced == []
+
+
 def test_no_secret_is_in_state_output_or_logs_in_clear(lab: LabSite, installed: Done, previewed: Done) -> None:
     outputs = lab.session.outputs(show_secrets=True)
     canaries = secret_values(outputs["kubeconfig"]) | secret_values(outputs["talosconfig"])

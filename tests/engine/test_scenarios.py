@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from cozystack_iac import report
 from cozystack_iac.talos import etcd_bootstrap, gate, rollout
-from lab import scenario
+from lab import scenario, toolchain
+from lab.machines import Machines
 from lab.plugins.talos import secrets
 from lab.scenario import PlanExpectation, Scenario
+from lab.session import Session
+from lab.stack import stack_file
+from lab.world import World
 from tests.engine.story import Outcome, story
 
 PREFIX = "127.43"
@@ -77,3 +88,61 @@ def seen_once(events: list[str], installed: bool, chosen: Scenario) -> bool:
     applied = [events.count(f"machine {machine.name} config applied") for machine in chosen.machines]
     bootstrapped = events.count("cluster bootstrapped")
     return max(applied) <= 1 and bootstrapped <= 1 and (not installed or (min(applied), bootstrapped) == (1, 1))
+
+
+# The same through the real engine -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def machines_of(chosen: Scenario) -> Iterator[None]:
+    """The scenario's machines in a thread of this process; a preview needs no control plane."""
+    up, over = threading.Event(), threading.Event()
+
+    async def live() -> None:
+        async with Machines(World(chosen)):
+            up.set()
+            await asyncio.to_thread(over.wait)
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(asyncio.run, live())
+        try:
+            if not up.wait(20):
+                running.result(1)
+            yield
+        finally:
+            over.set()
+        running.result(10)
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    state = tmp_path_factory.mktemp("scenarios")
+    stack = state / "stack.yaml"
+    stack.write_text("config: {}\n")
+    made = Session(state, toolchain.ensure(state, console=Console(stderr=True)), stack)
+    made.prepare()
+    return made
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("name", ["probe-every-class", "disk-residue", "host-name-other", "behind-nat"])
+def test_a_preview_by_the_engine_shows_the_same(name: str, session: Session, tmp_path: Path) -> None:
+    chosen, summary = PLAYED[name].relocated("127.44"), tmp_path / "summary.md"
+    session.configure(stack_file(chosen))
+    with machines_of(chosen):
+        done = session.pulumi("preview", env={report.VARIABLE: str(summary)}, timeout_s=120)
+    told = " ".join(done.output.split())
+    assert (done.code == 0) is (chosen.expect.install is not None), done.output
+    assert [code for code in chosen.expect.plan.findings if code not in told] == [], done.output
+    assert [text for text in chosen.expect.plan.says if " ".join(text.split()) not in told] == [], done.output
+    assert "Traceback" not in done.output
+    assert summary_fits(summary, chosen), done.output
+
+
+def summary_fits(summary: Path, chosen: Scenario) -> bool:
+    """Every machine is in the Markdown matrix, when the offline rules let anybody be asked."""
+    live = any(code.startswith(("NODE", "DSK")) for code in chosen.expect.plan.findings) or chosen.expect.install
+    if not live:
+        return not summary.exists()
+    text = summary.read_text()
+    return all(f"| {machine.name} |" in text for machine in chosen.machines)

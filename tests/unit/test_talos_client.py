@@ -333,6 +333,39 @@ def test_a_key_never_shows() -> None:
     assert "PRIVATE" not in repr(identity)
 
 
+async def test_a_foreign_machine_costs_our_own_nothing() -> None:
+    """One thread speaks to all machines, and OpenSSL keeps one queue of errors per thread."""
+    ours, theirs = Authority.named(), Authority.named()
+    identity = ours.client()
+    async with (
+        serving(configured(ours), Answers(resources=RUNNING)) as port,
+        serving(configured(theirs), Answers(resources=RUNNING)) as foreign,
+    ):
+        met = [await asyncio.gather(meet(port, identity), meet(foreign, identity)) for _ in range(10)]
+
+    assert {str(own) for own, _ in met} == {"v1.13.6"}
+    assert {error.fault for _, error in met if isinstance(error, WrongPeer)} == {PeerFault.FOREIGN_CLUSTER}
+
+
+async def test_a_connection_that_breaks_during_a_call_leaves_the_callers_own_timeouts_alone() -> None:
+    ours = Authority.named()
+    asked = asyncio.Event()
+
+    async def never(_request: object) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1.0):
+            async with serving(configured(ours), Answers({"Reboot": never}, RUNNING)) as port:
+                machine = Machine("127.0.0.1", port=port, identity=ours.client(), deadline_s=5)
+                call = asyncio.ensure_future(asked.wait())
+                call.add_done_callback(lambda _: machine.close())
+                with pytest.raises(TalosError):
+                    await machine.reboot()
+            await asyncio.Event().wait()
+
+
 async def test_recorded_certificates_are_judged_like_real_ones(vectors: Path) -> None:
     tls = vectors / "talos" / "tls"
     identity = Identity.from_talosconfig((vectors / "talos" / "configs" / "talosconfig-long-lived").read_text())

@@ -80,7 +80,7 @@ docs: $(VENV)/.ready ## Generate docs/settings.md, docs/findings.md and the sche
 	@$(PY) -m cozystack_iac docs
 
 bench: $(VENV)/.ready ## Benchmarks, as ratios against a floor in the same run
-	@for each in bench/*.py; do case $$each in */__init__.py) ;; *) $(PY) $$each || exit 1 ;; esac; done
+	@for each in $(filter-out __init__,$(basename $(notdir $(wildcard bench/*.py)))); do $(PY) -m bench.$$each || exit 1; done
 
 lock: ## Renew requirements.lock from pyproject.toml
 	@$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \

@@ -1,8 +1,9 @@
 """How long the plan gate takes for 1,000 machines and what it costs: `python -m bench.probe`.
 
 The machines live in a process of their own, so that neither their time nor their memory is the gate's. They think for up to
-a second over every answer, each for another while. The floor is the slowest of them, asked alone in the same process. Then
-all are asked, and in another process all of them again while one has gone silent. Exit code 1 when a budget is missed.
+two seconds over every answer, each for another while. The floor is the slowest of them, asked alone in the same process. Then
+all are asked, and in other processes all of them again while one has gone silent. The better of two rounds counts: what other
+work on the machine adds is not ours. Exit code 1 when a budget is missed.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from contextlib import contextmanager
 from typing import Any
 
 NODES = 1_000
+ROUNDS = 2
 PREFIX = "127.46"
-THINKS_S = 1.0  # of the slowest machine, over every answer; the others take less
+THINKS_S = 2.0  # of the slowest machine, over every answer; the others take less
 BUDGET_RATIO, BUDGET_EXTRA_S = 2.0, 2.0  # times the slowest machine's answer, plus seconds
 BUDGET_MIB = 300.0
 DEADLINE_S = 60.0  # of a machine; only the silent one ever needs it
@@ -105,10 +107,11 @@ def _machines(nodes: int, silent: bool) -> Iterator[None]:
 
 
 def _asked(nodes: int, deadline_s: float) -> dict[str, float]:
+    """The round in which the machines that answer had all answered soonest."""
     command = [sys.executable, "-m", "bench.probe", "--ask", str(deadline_s), "--nodes", str(nodes)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    rounds = [subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True) for _ in range(ROUNDS)]
+    best: dict[str, float] = min((json.loads(done.stdout) for done in rounds), key=lambda found: found["last"])
+    return best
 
 
 def main() -> int:
@@ -139,7 +142,9 @@ def _report(nodes: int, fine: dict[str, float], silent: dict[str, float], budget
     print(f"slowest machine alone    {fine['alone']:6.2f} s")
     print(f"{nodes} machines            {fine['whole']:6.2f} s   {ratio:.2f} x the slowest, budget {budget:.2f} s")
     print(f"one of them silent       {silent['last']:6.2f} s   until the last of the others had answered")
-    print(f"                         {silent['whole']:6.2f} s   until the silent one was given up, deadline {deadline_s:.2f} s")
+    print(
+        f"                         {silent['whole']:6.2f} s   until the silent one was given up, deadline {deadline_s:.2f} s"
+    )
     print(f"peak memory of the gate  {max(fine['peak_mib'], silent['peak_mib']):6.0f} MiB, budget {BUDGET_MIB:.0f} MiB")
     kept = (
         (fine["ready"], silent["ready"]) == (nodes, nodes - 1)

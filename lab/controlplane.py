@@ -30,9 +30,9 @@ BINARIES = frozenset({"etcd", "kube-apiserver", "kube-controller-manager", "kube
 _KWOK = Path(__file__).parent / "kwok"
 _CONTROLLERS = (
     "clusterrole-aggregation-controller,daemonset-controller,deployment-controller,disruption-controller,endpoints-controller,"
-    "endpointslice-controller,garbage-collector-controller,job-controller,namespace-controller,node-lifecycle-controller,pod-garbage-collector-controller,"
-    "replicaset-controller,root-ca-certificate-publisher-controller,serviceaccount-controller,serviceaccount-token-controller,"
-    "statefulset-controller,taint-eviction-controller,ttl-after-finished-controller"
+    "endpointslice-controller,garbage-collector-controller,job-controller,namespace-controller,node-lifecycle-controller,"
+    "pod-garbage-collector-controller,replicaset-controller,root-ca-certificate-publisher-controller,"
+    "serviceaccount-controller,serviceaccount-token-controller,statefulset-controller,taint-eviction-controller,ttl-after-finished-controller"
 )
 # What a Talos control plane enforces unless its config says otherwise (machine config `cluster.apiServer.admissionControl`).
 _POD_SECURITY = {

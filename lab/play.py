@@ -8,12 +8,16 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from ruamel.yaml import YAML
 
 from lab import launch, toolchain
+from lab import stack as stacks
 from lab.scenario import Scenario
 from lab.session import CHECKOUT, Session
 from lab.state import StateDir
 from lab.supervisor import LabFailed
+
+DEFAULT = "three-nodes"  # the scenario that Pulumi.lab.yaml describes
 
 
 def session(state: StateDir, console: Console, stack_file: Path | None = None) -> Session:
@@ -22,26 +26,37 @@ def session(state: StateDir, console: Console, stack_file: Path | None = None) -
     return Session(state.root, tools, stack_file or CHECKOUT / "Pulumi.lab.yaml")
 
 
+def fitting(state: StateDir, scenario: Scenario) -> Path:
+    """The stack file for a scenario: the checkout's own for the default one, else one made to fit, in the lab's directory."""
+    if scenario.name == DEFAULT:
+        return CHECKOUT / "Pulumi.lab.yaml"
+    path = state.root / "stack.yaml"
+    state.root.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        YAML(typ="safe", pure=True).dump({"config": stacks.stack_file(scenario)}, file)
+    return path
+
+
 def play(state: StateDir, scenario: Scenario, console: Console, stack_file: Path | None = None) -> int:
     """Lab up, preview, up, access summary, times. Continues where an earlier run stopped; returns an exit code."""
-    stack = session(state, console, stack_file)
+    played = session(state, console, stack_file or fitting(state, scenario))
     began = time.monotonic()
     record = launch.up(state, scenario, console)
     lab_s = time.monotonic() - began
     console.rule("preview: the plan gate")
-    stack.prepare()
+    played.prepare()
     phases = [("lab ready", lab_s)]
     for title, operation, flags in (
         ("preview", "preview", ["--non-interactive"]),
         ("install", "up", ["--non-interactive", "--yes", "--skip-preview"]),
     ):
         started = time.monotonic()
-        code = stack.engine.run(operation, flags)
+        code = played.engine.run(operation, flags)
         phases.append((title, time.monotonic() - started))
         if code:
             console.print(f"{operation} failed; the lab goes on running: `make lab` continues, `make lab-down` ends it")
             return code
-    console.print(_summary(stack))
+    console.print(_summary(played))
     console.print(_times(phases, record.control_plane_s, time.monotonic() - began))
     console.print("the lab goes on running: `make lab-status` shows it, `make lab-down` ends it")
     return 0

@@ -33,9 +33,12 @@ class Done:
 
 
 class Session:
-    """One stack of the project on one lab."""
+    """One stack of the project on one lab. `program`: the folder of another program than the checkout's own."""
 
-    def __init__(self, state: Path, tools: Toolchain, stack_file: Path, *, stack: str = STACK) -> None:
+    def __init__(
+        self, state: Path, tools: Toolchain, stack_file: Path, *, stack: str = STACK, program: Path = CHECKOUT
+    ) -> None:
+        self._program = program
         self._state, self._stack_file, self.stack = state.resolve(), stack_file, stack
         self._stand_ins = [tool for tool in tools.tools if tool.origin == "stand-in" and tool.name in _PROVIDERS]
         self.project = self._state / "project"
@@ -65,7 +68,7 @@ class Session:
         self.project.mkdir(parents=True, exist_ok=True)
         yaml = YAML(typ="safe", pure=True)
         project = yaml.load((CHECKOUT / "Pulumi.yaml").read_text())
-        project["main"] = str(CHECKOUT)
+        project["main"] = str(self._program)
         project["runtime"]["options"]["virtualenv"] = str(CHECKOUT / ".venv")
         # Named here, the engine takes them without a warning that they were only found on PATH.
         named = [{"name": t.name.rpartition("-")[2], "path": str(t.path.parent)} for t in self._stand_ins]

@@ -165,7 +165,7 @@ class Kube:
             return
 
     async def evict(self, pod: Ref) -> None:
-        """Ask for a pod's eviction; gone already is fine. Unavailable: a disruption budget forbids it now, the text says which."""
+        """Ask for a pod's eviction; gone already is fine. Unavailable: a disruption budget forbids it now, and says so."""
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from cozystack_iac.kube.client import Kube, KubeError, Ref, Unreachable
 from cozystack_iac.kube.nodes import NodeStanding, NodeState, standings, summary
-from cozystack_iac.stage import Progress, Properties, StageFailed, StageProvider, StageResource, budget
+from cozystack_iac.stage import Known, Progress, Properties, StageFailed, StageProvider, StageResource, budget
 
 NODES = Ref("v1", "nodes")
 
@@ -56,6 +56,16 @@ class NodesRegisteredProvider(StageProvider[RegisteredInputs, RegisteredOutputs]
                     _refuse_foreign_addresses(inputs.nodes, seen)
                     return RegisteredOutputs(registered=[node.name for node in seen])
         raise expired()
+
+    async def revise(
+        self, inputs: RegisteredInputs, known: Known[RegisteredInputs, RegisteredOutputs], progress: Progress
+    ) -> RegisteredOutputs:
+        """Only nodes that are new are waited for: one that is away today must not keep others from joining."""
+        before = known.inputs.nodes if known.inputs is not None else {}
+        fresh = {name: address for name, address in inputs.nodes.items() if before.get(name) != address}
+        if fresh:
+            await self.establish(inputs.model_copy(update={"nodes": fresh}), progress)
+        return RegisteredOutputs(registered=list(inputs.nodes))
 
     async def observe(self, inputs: RegisteredInputs, outputs: RegisteredOutputs) -> RegisteredOutputs | None:
         async with Kube.connect(inputs.kubeconfig) as kube:

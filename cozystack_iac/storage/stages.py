@@ -9,7 +9,16 @@ from typing import Any
 from pydantic import Field
 
 from cozystack_iac.kube.client import Kube, KubeError, NotFound, Object, Ref
-from cozystack_iac.stage import Progress, Properties, StageFailed, StageProvider, StageResource, budget, format_seconds
+from cozystack_iac.stage import (
+    Known,
+    Progress,
+    Properties,
+    StageFailed,
+    StageProvider,
+    StageResource,
+    budget,
+    format_seconds,
+)
 from cozystack_iac.storage import linstor, zfs
 
 PODS = Ref("v1", "pods")
@@ -64,6 +73,19 @@ class ZpoolsOnlineProvider(StageProvider[ZpoolInputs, ZpoolOutputs]):
         if not all(r.online for r in reports.values()):
             raise _zpools_failed(inputs, reports, waiting, "see below")
         return ZpoolOutputs(pools={node: _text(r) for node, r in sorted(reports.items())})
+
+    async def revise(
+        self, inputs: ZpoolInputs, known: Known[ZpoolInputs, ZpoolOutputs], progress: Progress
+    ) -> ZpoolOutputs:
+        """Only Jobs that are new are waited for: the messages of old ones go with their pods, and nobody needs them again."""
+        if known.inputs is None or known.outputs is None or known.inputs.zpool != inputs.zpool:
+            return await self.establish(inputs, progress)
+        pools, jobs = known.outputs.pools, known.inputs.jobs
+        same = {node for node, job in inputs.jobs.items() if jobs.get(node) == job}
+        kept = {node: text for node, text in pools.items() if node in same and text.startswith("ONLINE")}
+        fresh = {node: job for node, job in inputs.jobs.items() if node not in kept}
+        made = (await self.establish(inputs.model_copy(update={"jobs": fresh}), progress)).pools if fresh else {}
+        return ZpoolOutputs(pools=dict(sorted({**kept, **made}.items())))
 
 
 class ZpoolsOnline(StageResource, module="cozystack", name="ZpoolsOnline"):

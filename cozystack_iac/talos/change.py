@@ -52,7 +52,7 @@ MEM_005 = Rule(
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The machines of an inventory by role, each with the address it is known by; in the inventory's order."""
+    """The machines of an inventory by role, each with an address that tells it from others; in the inventory's order."""
 
     control_planes: Mapping[str, str]
     workers: Mapping[str, str] = field(default_factory=dict)
@@ -60,6 +60,17 @@ class Topology:
     @property
     def machines(self) -> dict[str, str]:
         return {**self.control_planes, **self.workers}
+
+    def differing(self, other: Topology) -> dict[str, str]:
+        """What `other` says differently about machines that are in both, in words."""
+        found = {}
+        for name, address in self.machines.items():
+            now = other.machines.get(name)
+            if now is not None and (name in self.workers) != (name in other.workers):
+                found[name] = "another role"
+            elif now is not None and now != address:
+                found[name] = f"the address {now}; the cluster knows it as {address}"
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +186,8 @@ class _Change:
             yield from self._votes()
 
     def _identities(self) -> Iterator[Finding]:
-        for name, address in self.before.machines.items():
-            now = self.after.machines.get(name)
-            role_changed = (name in self.before.workers) != (name in self.after.workers)
-            if now is not None and (now != address or role_changed):
-                what = "another role" if role_changed else f"the address {now}; the cluster knows it as {address}"
+        for name, what in self.before.differing(self.after).items():
+            if self.at(name).answers or self.at(name).member:  # else it was never what the inventory said
                 fix = "take the machine out of `cozystack:nodes` in one run and add it in the next"
                 yield MEM_004.at(name, problem=f"{name} gets {what}", fix=fix)
 
@@ -205,6 +213,8 @@ class _Change:
     def _votes(self) -> Iterator[Finding]:
         """Everybody who stays is well; and what is left decides, step by step."""
         members = [name for name, at in self.seen.items() if at.member]
+        if not members and not self.leaving:
+            return  # there is no etcd yet, and nothing that could be lost
         if not members:
             yield MEM_005.at("etcd", problem="no control plane says who the members of etcd are", fix=MEM_005.remedy)
             return

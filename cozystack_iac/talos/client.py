@@ -207,7 +207,7 @@ class Machine:
 
     async def etcd_leave(self) -> None:
         """This machine leaves the cluster's etcd. The caller has made sure that the rest keeps its quorum."""
-        await self._unary(self._machine.EtcdLeaveCluster, machine_pb2.EtcdLeaveClusterRequest())
+        await self._unary(self._machine.EtcdLeaveCluster, machine_pb2.EtcdLeaveClusterRequest(), 60.0)
 
     async def etcd_remove(self, member_id: int) -> None:
         """Remove a member that cannot leave by itself any more."""

@@ -14,7 +14,8 @@ from cozystack_iac.settings import Node, Site
 from cozystack_iac.talos import secrets
 from cozystack_iac.talos.documents import config_patches, emit, own_patches, secret_patches
 from cozystack_iac.talos.fleet import MachineRef
-from cozystack_iac.talos.inventory import machine_refs, targets, virtual_addresses, wanted
+from cozystack_iac.talos.inventory import approvals, machine_refs, targets, virtual_addresses, wanted
+from cozystack_iac.talos.membership import ClusterMembership
 from cozystack_iac.talos.stages import EtcdBootstrap, MachineConfigRollout, NodeProbe
 from cozystack_iac.talos.upkeep import NodeVerification, TalosUpgrade
 
@@ -110,8 +111,9 @@ class TalosMachineConfigs(ComponentResource):
 class TalosBootstrap(ComponentResource):
     """From machines in maintenance mode to a Kubernetes API with every node registered, CNI or not.
 
-    Produces: upgrade of machines that run already (before they are given documents of a newer Talos), rollout, etcd,
-    kubeconfig, registration, upgrade of machines that joined, verification; one after the other, so that one wait runs.
+    Produces: farewell to machines that are lost, upgrade of machines that run already (before they are given documents of a
+    newer Talos), rollout, etcd, kubeconfig, registration, farewell to machines that were taken out, upgrade of machines that
+    joined, verification; one after the other, so that one wait runs and one vote of etcd is in flight.
     On delete: machines, etcd and their data stay as they are.
     """
 
@@ -120,7 +122,8 @@ class TalosBootstrap(ComponentResource):
     ) -> None:
         super().__init__("cozystack:talos:TalosBootstrap", name, None, opts)
         machines = machine_refs(site)
-        upgraded = self._upgrade(f"{name}-upgrade", site, configs, settled=False)
+        without_lost = self._membership(f"{name}-lost", site, configs, losses_only=True)
+        upgraded = self._upgrade(f"{name}-upgrade", site, configs, without_lost, settled=False)
         self.rollout = MachineConfigRollout(
             f"{name}-rollout",
             {
@@ -152,10 +155,27 @@ class TalosBootstrap(ComponentResource):
             },
             ResourceOptions(parent=self, depends_on=[made]),
         )
-        caught_up = self._upgrade(f"{name}-upgrade-joined", site, configs, self.registered, settled=True)
+        self.membership = self._membership(f"{name}-membership", site, configs, self.registered, losses_only=False)
+        caught_up = self._upgrade(f"{name}-upgrade-joined", site, configs, self.membership, settled=True)
         self.verification = self._verification(name, site, configs, caught_up)
         self.kubeconfig: Output[str] = Output.secret(made.kubeconfig_raw)
         self.register_outputs({})
+
+    def _membership(
+        self, name: str, site: Site, configs: TalosMachineConfigs, *after: Resource, losses_only: bool
+    ) -> ClusterMembership:
+        return ClusterMembership(
+            name,
+            {
+                "machines": _plain(machine_refs(site)),
+                "approvals": {machine: one.model_dump(mode="json") for machine, one in approvals(site).items()},
+                "client_configuration": configs.client_configuration,
+                "losses_only": losses_only,
+                "checks": site.checks,
+                "deadline_s": site.waits.removal.total_seconds(),
+            },
+            ResourceOptions(parent=self, depends_on=list(after)),
+        )
 
     def _upgrade(
         self, name: str, site: Site, configs: TalosMachineConfigs, *after: Resource, settled: bool

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from cozystack_iac.stage import Progress, StageFailed, budget, format_seconds
 from cozystack_iac.talos.errors import AlreadyDone, NotAuthorized, Rejected, TalosError
 from cozystack_iac.talos.fleet import Fleet, MachineRef
-from cozystack_iac.talos.gate import EtcdView, Gate
+from cozystack_iac.talos.gate import Gate, all_members
 from cozystack_iac.talos.machine import Member
 
 LOOK_EVERY_S = 0.5  # the member list cannot be watched
@@ -25,10 +25,17 @@ def strangers(members: Iterable[Member], machines: Sequence[MachineRef]) -> tupl
 
 
 class Bootstrap:
-    """The control planes of one cluster on their way to a quorum."""
+    """The control planes of one cluster on their way to a quorum.
 
-    def __init__(self, fleet: Fleet, *, deadline_s: float, progress: Progress) -> None:
+    `recorded` are the members (hexadecimal ids by machine) that this stack has seen before. They are no strangers when their
+    machines have left the inventory; and where there are any, etcd exists and is never created again.
+    """
+
+    def __init__(
+        self, fleet: Fleet, *, deadline_s: float, progress: Progress, recorded: Mapping[str, str] | None = None
+    ) -> None:
         self._fleet = fleet
+        self._recorded = dict(recorded or {})
         self._deadline_s = deadline_s
         self._progress = progress
         self._gate = Gate(fleet, progress)
@@ -40,7 +47,7 @@ class Bootstrap:
         async with budget(self._deadline_s, self._expired):
             while True:
                 views = await self._gate.views()
-                members = _members(views)
+                members = all_members(views)
                 if members:
                     self._refuse_strangers(members)
                     if (ids := self._complete(members)) is not None:
@@ -49,6 +56,8 @@ class Bootstrap:
                 elif unknown := [v for v in views if not v.dormant]:
                     # etcd may live on a machine that does not say: a second bootstrap would split the cluster.
                     self._say("; ".join(f"{v.machine.name}: {v.trouble or 'etcd is starting'}" for v in unknown))
+                elif self._recorded:
+                    self._say(f"the etcd of {', '.join(self._recorded)} does not run")
                 else:
                     await self._bootstrap()
                 await asyncio.sleep(LOOK_EVERY_S)
@@ -56,7 +65,7 @@ class Bootstrap:
     async def members(self) -> dict[str, str]:
         """Member ids by machine as they are now; raises TalosError when no control plane says."""
         views = await self._gate.views()
-        members = _members(views)
+        members = all_members(views)
         if not members:
             trouble = next((v.trouble for v in views if v.trouble), "etcd does not run")
             raise TalosError(views[0].machine.address if views else "", trouble)
@@ -81,7 +90,8 @@ class Bootstrap:
             self._say(f"{first.name}: {error.text}")
 
     def _refuse_strangers(self, members: Sequence[Member]) -> None:
-        unknown = strangers(members, self._fleet.control_planes)
+        recorded = set(self._recorded.values())
+        unknown = [one for one in strangers(members, self._fleet.control_planes) if _hexadecimal(one) not in recorded]
         if not unknown:
             return
         known = ", ".join(f"{m.name} {m.internal}" for m in self._fleet.control_planes)
@@ -106,7 +116,9 @@ class Bootstrap:
 
     def _ids(self, members: Sequence[Member]) -> dict[str, str]:
         owned = ((owner(member, self._fleet.control_planes), member) for member in members)
-        return {machine.name: f"{member.id:016x}" for machine, member in owned if machine is not None}
+        ids = {machine.name: _hexadecimal(member) for machine, member in owned if machine is not None}
+        present = {_hexadecimal(member) for member in members}
+        return {**{name: id_ for name, id_ in self._recorded.items() if id_ in present}, **ids}
 
     def _joining(self, members: Sequence[Member]) -> str:
         machines = self._fleet.control_planes
@@ -134,9 +146,5 @@ class Bootstrap:
         )
 
 
-def _members(views: Sequence[EtcdView]) -> tuple[Member, ...]:
-    """The members by the word of any control plane; all of them together where they differ."""
-    found = {member.id: member for view in views for member in view.members}
-    # A view that is behind may still call a member a learner: the newest word is the one that lets it vote.
-    found.update({member.id: member for view in views for member in view.members if member.votes})
-    return tuple(found[id_] for id_ in sorted(found))
+def _hexadecimal(member: Member) -> str:
+    return f"{member.id:016x}"

@@ -55,15 +55,24 @@ def obstacles(views: Sequence[EtcdView]) -> list[str]:
     return [*found, *(f"member {text} does not vote" for text in waiting)]
 
 
-class Gate:
-    """Asks all control planes of a fleet."""
+def all_members(views: Sequence[EtcdView]) -> tuple[Member, ...]:
+    """The members by the word of any control plane; all of them together where they differ. Pure."""
+    found = {member.id: member for view in views for member in view.members}
+    # A view that is behind may still call a member a learner: the newest word is the one that lets it vote.
+    found.update({member.id: member for view in views for member in view.members if member.votes})
+    return tuple(found[id_] for id_ in sorted(found))
 
-    def __init__(self, fleet: Fleet, progress: Progress) -> None:
+
+class Gate:
+    """Asks all control planes of a fleet, and those `leaving` it as long as etcd counts their votes."""
+
+    def __init__(self, fleet: Fleet, progress: Progress, leaving: Sequence[MachineRef] = ()) -> None:
         self._fleet = fleet
         self._progress = progress
+        self._leaving = tuple(leaving)
 
-    async def passes(self, when: str, deadline_s: float) -> None:
-        """Wait until etcd and the API servers are well. Raises StageFailed."""
+    async def passes(self, when: str, deadline_s: float) -> bool:
+        """Wait until etcd and the API servers are well; False when there is no etcd yet. Raises StageFailed."""
         last: list[str] = []
 
         def expired() -> StageFailed:
@@ -78,16 +87,20 @@ class Gate:
             while True:
                 views = await self.views()
                 last = obstacles(views)
-                if not last and not all(view.dormant for view in views):
+                exists = not all(view.dormant for view in views)
+                if not last and exists:
                     last = await self._silent_api_servers()
                 if not last:
-                    return
+                    return exists
                 self._progress.say(f"{when}: {'; '.join(last[:4])}")
                 await asyncio.sleep(LOOK_EVERY_S)
 
     async def views(self) -> tuple[EtcdView, ...]:
         """Every control plane's view of etcd. Never raises."""
-        return tuple(await asyncio.gather(*(self._view(m) for m in self._fleet.control_planes)))
+        views = await asyncio.gather(*(self._view(m) for m in self._fleet.control_planes))
+        members = all_members(views)
+        voting = [m for m in self._leaving if any(m.addresses & member.addresses for member in members)]
+        return (*views, *await asyncio.gather(*(self._view(m) for m in voting)))
 
     async def _view(self, machine: MachineRef) -> EtcdView:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cozystack_iac.settings import Node, Site
+from cozystack_iac.talos.departure import Approval
 from cozystack_iac.talos.documents import preset
 from cozystack_iac.talos.documents.subject import Subject
 from cozystack_iac.talos.fleet import MachineRef
@@ -75,3 +76,14 @@ def _machine_ref(node: Node) -> MachineRef:
 
 def _reset_reason(node: Node) -> str | None:
     return node.reset.reason if node.reset is not None and node.reset.approved else None
+
+
+def approvals(site: Site) -> dict[str, Approval]:
+    """What was decided about machines that are no longer in the inventory, by name."""
+    return {
+        entry.name: Approval(
+            reset=entry.reset.reason if entry.reset is not None and entry.reset.approved else None,
+            lost=entry.lost.reason if entry.lost is not None and entry.lost.approved else None,
+        )
+        for entry in site.removed
+    }

@@ -174,8 +174,14 @@ def _residue(answer: Answer, facts: Facts, disk: Disk, place: str) -> Iterator[F
 
 # What to look at before anybody wipes: the trace says who the owner was.
 _NEXT = (
-    ("zfs", "a pool of this cluster is kept as it is; of any other, `zpool import` tells name and host: export or wipe it"),
-    ("lvm2", "a volume group is on it: `vgs` on the machine it came from tells which; remove it there, or wipe the disk"),
+    (
+        "zfs",
+        "a pool of this cluster is kept as it is; of any other, `zpool import` tells name and host: export or wipe it",
+    ),
+    (
+        "lvm2",
+        "a volume group is on it: `vgs` on the machine it came from tells which; remove it there, or wipe the disk",
+    ),
     ("drbd", "it is a replica of a DRBD volume: make sure that its peers have the data, then wipe the disk"),
     ("raid", "it is a member of an array: stop the array where it belongs, then wipe the disk"),
     ("luks", "it is encrypted, so nobody can look: ask its former owner, then wipe the disk"),

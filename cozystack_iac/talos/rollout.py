@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from cozystack_iac.stage import Progress, StageFailed, budget, format_seconds
 from cozystack_iac.talos import configuration
@@ -35,23 +35,28 @@ class Wish:
 
 
 class Rollout:
-    """One rollout over a fleet. `deadline_s` is every machine's own budget, doubled where Talos is installed first."""
+    """One rollout over those machines of a fleet that have a configuration in `configurations`; others are left alone.
+
+    `deadline_s` is every machine's own budget, doubled where Talos is installed first. `leaving` are control planes that are no
+    longer in the fleet and still vote: while one of them is away, no other may be.
+    """
 
     def __init__(
         self,
         fleet: Fleet,
         configurations: Mapping[str, str],
         *,
+        leaving: Sequence[MachineRef] = (),
         deadline_s: float,
         worker_batch: int,
         progress: Progress,
     ) -> None:
         self._fleet = fleet
-        self._wishes = [Wish(m, configurations[m.name]) for m in fleet.machines]
+        self._leaving = tuple(leaving)
+        self._wishes = [Wish(m, configurations[m.name]) for m in fleet.machines if m.name in configurations]
         self._deadline_s = deadline_s
         self._worker_batch = worker_batch
         self._progress = progress
-        self._gate = Gate(fleet, progress)
         self._given: set[str] = set()
         self._returned: dict[str, bool] = {}
 
@@ -64,7 +69,7 @@ class Rollout:
         if adopted := [w.machine.name for w in by_standing[Found.SAME]]:
             self._progress.say(f"configured already, left alone: {_names(adopted)}")
         settling = [w for w in by_standing[Found.SAME] if not _is_up(sights[w.machine.name])]
-        await together([*by_standing[Found.FRESH], *settling], self._bring_up)
+        await self._begin(by_standing[Found.FRESH], settling)
         await self._change(by_standing[Found.DIFFERENT])
         return {w.machine.name: configuration.digest(w.configuration) for w in self._wishes}
 
@@ -121,6 +126,26 @@ class Rollout:
         )
 
     # The first configuration ----------------------------------------------------------------------------------------
+
+    async def _begin(self, fresh: list[Wish], settling: list[Wish]) -> None:
+        """All side by side before there is an etcd; into an etcd that runs, control planes join one after the other."""
+        newcomers = [w for w in fresh if w.machine.is_control_plane]
+        names = {wish.machine.name for wish in newcomers}
+        present = [m for m in self._fleet.control_planes if m.name not in names]
+        if not newcomers or not present:
+            await together([*fresh, *settling], self._bring_up)
+            return
+        await together([*settling, *(w for w in fresh if w not in newcomers)], self._bring_up)
+        if not await self._gate(present).passes(f"before {newcomers[0].machine.name} joins", self._deadline_s):
+            await together(newcomers, self._bring_up)
+            return
+        for wish in newcomers:
+            await self._bring_up(wish)
+            present.append(wish.machine)
+            await self._gate(present).passes(f"after {wish.machine.name} joined", self._deadline_s)
+
+    def _gate(self, members: Sequence[MachineRef]) -> Gate:
+        return Gate(replace(self._fleet, machines=tuple(members)), self._progress, self._leaving)
 
     async def _bring_up(self, wish: Wish) -> None:
         """From maintenance mode (or from wherever an earlier run left it) to the authenticated API."""
@@ -188,10 +213,11 @@ class Rollout:
 
     async def _change(self, wishes: list[Wish]) -> None:
         """Control planes one by one behind the gate, then workers in batches."""
+        gate = self._gate(self._fleet.control_planes)
         for wish in (w for w in wishes if w.machine.is_control_plane):
-            await self._gate.passes(f"before {wish.machine.name} is changed", self._deadline_s)
+            await gate.passes(f"before {wish.machine.name} is changed", self._deadline_s)
             await self._change_one(wish)
-            await self._gate.passes(f"after {wish.machine.name} was changed", self._deadline_s)
+            await gate.passes(f"after {wish.machine.name} was changed", self._deadline_s)
         workers = [w for w in wishes if not w.machine.is_control_plane]
         await in_batches(workers, self._worker_batch, self._change_one)
 

@@ -75,7 +75,9 @@ class NodeProbeProvider(StageProvider[ProbeInputs, ProbeOutputs]):
         findings = judge(answers, new.talos)
         table = matrix.rows(answers, findings)
         print(matrix.as_text(matrix.telling(table)), flush=True)
-        report.add("Machines", f"{matrix.as_markdown(table)}\n\n{as_markdown(Verdict.of(findings)) if findings else ''}")
+        report.add(
+            "Machines", f"{matrix.as_markdown(table)}\n\n{as_markdown(Verdict.of(findings)) if findings else ''}"
+        )
         if any(a.standing not in (Standing.MAINTENANCE, Standing.OURS) for a in answers):
             print(boot.guidance(new.cozystack, new.talos, image=new.image), flush=True)
         return findings
@@ -144,7 +146,9 @@ class NodeProbe(StageResource, module="cozystack", name="NodeProbe"):
 class RolloutInputs(Properties):
     machines: list[MachineRef]
     configurations: dict[str, str] = Field(default_factory=dict, repr=False)  # complete ones, by machine
-    client_configuration: dict[str, str] = Field(default_factory=dict, repr=False)  # caCertificate, clientCertificate, …
+    client_configuration: dict[str, str] = Field(
+        default_factory=dict, repr=False
+    )  # caCertificate, clientCertificate, …
     documents: dict[str, str] = Field(default_factory=dict)  # what of them is not secret, for the plan's diff
     worker_batch: int = 3
     deadline_s: float
@@ -184,22 +188,25 @@ class MachineConfigRolloutProvider(StageProvider[RolloutInputs, RolloutOutputs])
         return list(certificates.judge("the Talos client certificate", certificate, "the machine secrets"))
 
     async def establish(self, inputs: RolloutInputs, progress: Progress) -> RolloutOutputs:
-        without = [m.name for m in inputs.machines if m.name not in inputs.configurations]
-        if without:
-            raise StageFailed(
-                f"There is no configuration for {', '.join(without)}.",
-                means="the inventory and the generated configurations do not fit; nothing was touched",
-                next_step="report this together with the stack file's inventory",
-            )
-        fleet = Fleet.of(inputs.machines, inputs.client_configuration)
-        rollout = Rollout(
-            fleet,
-            inputs.configurations,
-            deadline_s=inputs.deadline_s,
-            worker_batch=max(1, inputs.worker_batch),
-            progress=progress,
-        )
-        return RolloutOutputs(digests=await rollout.run())
+        _refuse_gaps(inputs)
+        return RolloutOutputs(digests=await _rollout(inputs, inputs.configurations, (), progress))
+
+    async def revise(
+        self, inputs: RolloutInputs, known: Known[RolloutInputs, RolloutOutputs], progress: Progress
+    ) -> RolloutOutputs:
+        """Only machines that are new, or get another configuration, are looked at and touched."""
+        if known.inputs is None:
+            return await self.establish(inputs, progress)
+        _refuse_gaps(inputs)
+        names = {machine.name for machine in inputs.machines}
+        leaving = [m for m in known.inputs.machines if m.name not in names and m.is_control_plane]
+        concerned = concerned_by(inputs, known.inputs)
+        before = known.outputs.digests if known.outputs is not None else {}
+        kept = {name: digest for name, digest in before.items() if name in names}
+        if not concerned:
+            return RolloutOutputs(digests=kept)
+        chosen = {name: inputs.configurations[name] for name in concerned}
+        return RolloutOutputs(digests={**kept, **await _rollout(inputs, chosen, leaving, progress)})
 
     async def observe(self, inputs: RolloutInputs, outputs: RolloutOutputs) -> RolloutOutputs | None:
         """What every machine carries now. A machine that does not answer is not gone; it only says nothing."""
@@ -219,6 +226,37 @@ class MachineConfigRolloutProvider(StageProvider[RolloutInputs, RolloutOutputs])
         progress.say(
             f"the machines keep their configurations ({names}); reset them yourself when they are to be reused"
         )
+
+
+def concerned_by(new: RolloutInputs, known: RolloutInputs) -> list[str]:
+    """The machines that are new, are found elsewhere than before, or get another configuration. Order kept."""
+    before = {m.name: (m.role, m.address, known.configurations.get(m.name)) for m in known.machines}
+    now = {m.name: (m.role, m.address, new.configurations.get(m.name)) for m in new.machines}
+    return [name for name, what in now.items() if before.get(name) != what]
+
+
+def _refuse_gaps(inputs: RolloutInputs) -> None:
+    without = [m.name for m in inputs.machines if m.name not in inputs.configurations]
+    if without:
+        raise StageFailed(
+            f"There is no configuration for {', '.join(without)}.",
+            means="the inventory and the generated configurations do not fit; nothing was touched",
+            next_step="report this together with the stack file's inventory",
+        )
+
+
+async def _rollout(
+    inputs: RolloutInputs, configurations: Mapping[str, str], leaving: Sequence[MachineRef], progress: Progress
+) -> dict[str, str]:
+    rollout = Rollout(
+        Fleet.of(inputs.machines, inputs.client_configuration),
+        configurations,
+        leaving=leaving,
+        deadline_s=inputs.deadline_s,
+        worker_batch=max(1, inputs.worker_batch),
+        progress=progress,
+    )
+    return await rollout.run()
 
 
 class MachineConfigRollout(StageResource, module="cozystack", name="MachineConfigRollout"):
@@ -249,9 +287,21 @@ class EtcdBootstrapProvider(StageProvider[BootstrapInputs, BootstrapOutputs]):
         bootstrap = Bootstrap(fleet, deadline_s=inputs.deadline_s, progress=progress)
         return BootstrapOutputs(members=await bootstrap.run())
 
+    async def revise(
+        self, inputs: BootstrapInputs, known: Known[BootstrapInputs, BootstrapOutputs], progress: Progress
+    ) -> BootstrapOutputs:
+        """Control planes came or went: wait for those that came. An etcd that this stack has seen is never created again."""
+        if known.outputs is None:
+            return await self.establish(inputs, progress)
+        fleet = Fleet.of(inputs.control_planes, inputs.client_configuration)
+        recorded = known.outputs.members
+        bootstrap = Bootstrap(fleet, deadline_s=inputs.deadline_s, progress=progress, recorded=recorded)
+        return BootstrapOutputs(members=await bootstrap.run())
+
     async def observe(self, inputs: BootstrapInputs, outputs: BootstrapOutputs) -> BootstrapOutputs | None:
         fleet = Fleet.of(inputs.control_planes, inputs.client_configuration)
-        bootstrap = Bootstrap(fleet, deadline_s=inputs.deadline_s, progress=Progress("EtcdBootstrap"))
+        progress = Progress("EtcdBootstrap")
+        bootstrap = Bootstrap(fleet, deadline_s=inputs.deadline_s, progress=progress, recorded=outputs.members)
         try:
             return BootstrapOutputs(members=await bootstrap.members())
         except TalosError as error:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from cozystack_iac.releases import Version
 from cozystack_iac.stage import Progress, StageFailed, budget, format_seconds
+from cozystack_iac.talos.absences import Absences
 from cozystack_iac.talos.client import Machine
 from cozystack_iac.talos.errors import Answered, NotYet, PeerFault, TalosError, Unsupported, WrongPeer
 from cozystack_iac.talos.fleet import Fleet, MachineRef
@@ -90,6 +91,7 @@ class Upgrade:
         self._settled = settled
         self._progress = progress
         self._gate = Gate(fleet, progress)
+        self._absences = Absences(fleet, deadline_s=deadline_s, progress=progress)
 
     async def run(self) -> dict[str, Running]:
         """Until every machine runs its pinned image; what each runs then, by name. Raises StageFailed."""
@@ -99,7 +101,14 @@ class Upgrade:
         self._refuse_impossible(due, running)
         for machine in due:
             running[machine.name] = await self._upgrade(machine, running[machine.name])
+        await self._open_what_was_left(running)
         return running
+
+    async def _open_what_was_left(self, running: Mapping[str, Running]) -> None:
+        """A run that was killed behind its last upgrade leaves an emptied node."""
+        left = await self._absences.left_behind() if running else []
+        for machine in (m for m in self._fleet.machines if m.name in left):
+            await self._absences.back(machine)
 
     def _due(self, machine: MachineRef, running: Running) -> bool:
         return reason(running, self._wanted[machine.name]) is not None
@@ -177,12 +186,17 @@ class Upgrade:
     async def _upgrade(self, machine: MachineRef, before: Running) -> Running:
         wanted = self._wanted[machine.name]
         self._note(machine, f"is upgraded to {wanted.image}: it {reason(before, wanted)}")
+        exists = True
         if machine.is_control_plane:
-            await self._gate.passes(f"before {machine.name} is upgraded", self._deadline_s)
+            exists = await self._gate.passes(f"before {machine.name} is upgraded", self._deadline_s)
+        if exists:
+            await self._absences.leave(machine)
         async with budget(self._deadline_s, lambda: self._expired(machine)):
             after = await self._through(machine, wanted)
         if machine.is_control_plane:
             await self._gate.passes(f"after {machine.name} was upgraded", self._deadline_s)
+        if exists:
+            await self._absences.back(machine)
         self._note(machine, f"runs {after.talos}")
         return after
 

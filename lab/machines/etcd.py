@@ -82,7 +82,14 @@ def _may_join(node: Node) -> bool:
     state, cluster = node.state, node.world.cluster
     ready = state.services_up and state.etcd is EtcdPhase.PREPARING and not state.etcd_data
     ours = state.config is not None and state.config.kubernetes_ca.crt == cluster.ca_crt
-    return ready and ours and bool(cluster.healthy_members)
+    return ready and ours and _has_quorum(node)
+
+
+def _has_quorum(node: Node) -> bool:
+    """Whether most of those that vote are running: without them nobody is taken in."""
+    voters = node.world.cluster.healthy_members
+    running = sum(node.peers[member.machine].state.etcd is EtcdPhase.RUNNING for member in voters)
+    return bool(voters) and running > len(voters) // 2
 
 
 def _join(node: Node, *, learner: bool) -> None:

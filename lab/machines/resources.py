@@ -310,7 +310,7 @@ def _nodename(world: World, machine: MachineState) -> Iterator[tuple[str, Any]]:
 
 def _node_ips(world: World, machine: MachineState) -> Iterator[tuple[str, Any]]:
     if machine.config is not None and machine.services_up:
-        yield "kubelet", {"addresses": [machine.address]}
+        yield "kubelet", {"addresses": [machine.own_address]}
 
 
 def _services(world: World, machine: MachineState) -> Iterator[tuple[str, Any]]:

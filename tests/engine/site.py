@@ -20,6 +20,7 @@ from lab.session import CHECKOUT, Session
 from lab.state import StateDir
 
 SCENARIOS = CHECKOUT / "lab" / "scenarios"
+TALOS_ONLY = CHECKOUT / "tests" / "programs" / "talos_only"  # ends where Kubernetes has its nodes
 
 
 @dataclass
@@ -42,8 +43,8 @@ class LabSite:
 
 
 @contextmanager
-def site(root: Path, prefix: str, name: str = "three-nodes") -> Iterator[LabSite]:
-    """A lab on 127.x of its own, brought down whatever happens."""
+def site(root: Path, prefix: str, name: str = "three-nodes", *, program: Path = CHECKOUT) -> Iterator[LabSite]:
+    """A lab on 127.x of its own, brought down whatever happens. `program`: another program than the main one."""
     console = Console(stderr=True)
     state = StateDir(root)
     tools = toolchain.ensure(root, console=console)
@@ -52,7 +53,7 @@ def site(root: Path, prefix: str, name: str = "three-nodes") -> Iterator[LabSite
     config = stack_config(prefix, {m.name for m in chosen.machines})
     with stack_file.open("w") as file:
         YAML(typ="safe", pure=True).dump({"config": config}, file)
-    session = Session(root, tools, stack_file)
+    session = Session(root, tools, stack_file, program=program)
     try:
         launch.up(state, chosen, console)
         session.prepare()

@@ -20,7 +20,7 @@ from cozystack_iac.settings.load import Loaded
 from cozystack_iac.settings.reading import read
 from cozystack_iac.stage import Progress, StageFailed
 from cozystack_iac.talos.documents import config_patches, emit, own_patches
-from cozystack_iac.talos.inventory import machine_refs, targets
+from cozystack_iac.talos.inventory import machine_refs, targets, virtual_addresses, wanted
 from cozystack_iac.talos.stages import (
     BootstrapInputs,
     EtcdBootstrapProvider,
@@ -29,6 +29,7 @@ from cozystack_iac.talos.stages import (
     ProbeInputs,
     RolloutInputs,
 )
+from cozystack_iac.talos.upkeep import NodeVerificationProvider, VerificationInputs
 from lab.machines import Machines
 from lab.plugins.talos import secrets
 from lab.plugins.talos.provider import machine_configuration
@@ -71,7 +72,7 @@ class Story:
         return Outcome(found, f"{shown.getvalue()}\n{table(found)}", not found.blocking)
 
     async def install(self) -> Outcome:
-        """Gate, rollout, etcd, as `pulumi up` runs them; ends with the first stage that fails."""
+        """Gate, rollout, etcd, verification, as `pulumi up` runs them; ends with the first stage that fails."""
         said: list[str] = []
         try:
             await NodeProbeProvider().establish(self._probe(self.client), Progress("NodeProbe", write=said.append))
@@ -81,6 +82,9 @@ class Story:
             limit = self.site.waits.bootstrap.total_seconds()
             given = BootstrapInputs(control_planes=planes, client_configuration=self.client, deadline_s=limit)
             await EtcdBootstrapProvider().establish(given, Progress("Etcd", write=said.append))
+            await NodeVerificationProvider().establish(
+                self._verification(), Progress("Verification", write=said.append)
+            )
         except StageFailed as failure:
             return Outcome(text="\n".join([*said, str(failure)]), succeeded=False)
         return Outcome(text="\n".join(said))
@@ -114,6 +118,15 @@ class Story:
             "configPatches": list(config_patches(self.site, node)),
         }
         return str(machine_configuration(given)["machineConfiguration"])
+
+    def _verification(self) -> VerificationInputs:
+        return VerificationInputs(
+            machines=list(machine_refs(self.site)),
+            wanted=wanted(self.site),
+            virtual=list(virtual_addresses(self.site)),
+            client_configuration=self.client,
+            deadline_s=self.site.waits.probe.total_seconds(),
+        )
 
     def _probe(self, client: dict[str, str] | None) -> ProbeInputs:
         return ProbeInputs(

@@ -25,6 +25,8 @@ EXPECTED_TYPES = {
     "pulumi-python:dynamic/cozystack:EtcdBootstrap",
     "talos:cluster/kubeconfig:Kubeconfig",
     "pulumi-python:dynamic/cozystack:NodesRegistered",
+    "pulumi-python:dynamic/cozystack:TalosUpgrade",
+    "pulumi-python:dynamic/cozystack:NodeVerification",
     "pulumi:providers:kubernetes",
     "cozystack:storage:ZfsPoolJob",
     "kubernetes:core/v1:Namespace",

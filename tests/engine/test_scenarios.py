@@ -14,14 +14,17 @@ from rich.console import Console
 
 from cozystack_iac import report
 from cozystack_iac.talos import etcd_bootstrap, gate, rollout
-from lab import scenario, toolchain
+from cozystack_iac.talos.documents import emit
+from lab import control, launch, scenario, toolchain
 from lab.machines import Machines
 from lab.plugins.talos import secrets
 from lab.scenario import PlanExpectation, Scenario
 from lab.session import Session
 from lab.stack import stack_file
+from lab.state import StateDir
 from lab.world import World
-from tests.engine.story import Outcome, story
+from tests.engine.site import TALOS_ONLY
+from tests.engine.story import Outcome, Story, story
 
 PREFIX = "127.43"
 SCENARIOS = sorted((Path(__file__).parents[2] / "lab" / "scenarios").glob("*.yaml"))
@@ -67,6 +70,7 @@ async def test_a_user_sees_what_the_scenario_says(name: str, bundle: secrets.Bun
             assert [line for line in expect.install.events if line not in seen] == [], seen
             assert [line for line in expect.install.never if line in seen] == []
             assert leaked(done, bundle) == []
+            assert keys_of_workers(told) == []
         if expect.afterwards is not None:
             check_plan(await told.plan(client=told.client), expect.afterwards)
         assert seen_once(told.events(), expect.install is not None and expect.install.succeeds, chosen)
@@ -81,6 +85,14 @@ def check_plan(planned: Outcome, expect: PlanExpectation) -> None:
 def leaked(done: Outcome, bundle: secrets.Bundle) -> list[str]:
     hidden = (bundle.cluster_secret, bundle.bootstrap_token, bundle.trustd_token, bundle.os.key, bundle.etcd.key)
     return [value[:8] for value in hidden if value in done.text]
+
+
+def keys_of_workers(told: Story) -> list[str]:
+    """Workers whose configuration carries a private key of the cluster (siderolabs/talos 8134)."""
+    bundle, made = told.bundle, told.configurations()
+    private = (bundle.os, bundle.kubernetes, bundle.etcd, bundle.aggregator)
+    keys = [bundle.service_account_key, *(pair.key for pair in private)]
+    return [node.name for node in told.site.workers if any(key in made[node.name] for key in keys)]
 
 
 def seen_once(events: list[str], installed: bool, chosen: Scenario) -> bool:
@@ -137,6 +149,31 @@ def test_a_preview_by_the_engine_shows_the_same(name: str, session: Session, tmp
     assert [text for text in chosen.expect.plan.says if " ".join(text.split()) not in told] == [], done.output
     assert "Traceback" not in done.output
     assert summary_fits(summary, chosen), done.output
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("name", ["talos-1-10", "talos-1-14", "five-control-planes"])
+def test_an_install_by_the_engine_ends_where_the_nodes_are_registered(name: str, tmp_path: Path) -> None:
+    chosen, state = PLAYED[name].relocated("127.45"), StateDir(tmp_path)
+    stack, console = tmp_path / "stack.yaml", Console(stderr=True)
+    stack.write_text(emit([{"config": stack_file(chosen)}]))
+    session = Session(tmp_path, toolchain.ensure(tmp_path, console=console), stack, program=TALOS_ONLY)
+    try:
+        launch.up(state, chosen, console)
+        session.prepare()
+        done = session.up()
+        seen = [f"{e['subject']} {e['what']}" for e in control.ask(state.socket, "events", since=0)]
+    finally:
+        launch.down(state)
+    assert done.code == 0, done.output[-6000:]
+    assert [line for line in expected(chosen) if line not in seen] == [], done.output[-6000:]
+    assert seen_once(seen, True, chosen)
+
+
+def expected(chosen: Scenario) -> list[str]:
+    """What the scenario asks for, and every machine as a node."""
+    install = chosen.expect.install
+    return [*(install.events if install else ()), *(f"node {m.name} registered" for m in chosen.machines)]
 
 
 def summary_fits(summary: Path, chosen: Scenario) -> bool:

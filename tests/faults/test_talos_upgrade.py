@@ -4,12 +4,12 @@ happens when one of them does not come through."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from cozystack_iac.stage import StageFailed
+from cozystack_iac.talos.fleet import MachineRef
 from cozystack_iac.talos.upkeep import (
     NodeVerificationProvider,
     RunningMachine,
@@ -343,9 +343,26 @@ async def test_a_machine_that_does_not_answer_fails_the_verification() -> None:
     assert f"w1 ({NET}.0.12) does not answer" in failure.value.details["1. VRF-001 w1"]
 
 
+class NoKubernetes:
+    """There are no nodes to empty here: see tests/unit/test_kube_absence.py and the engine's story."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.closed: list[str] = []
+
+    async def leave(self, machine: MachineRef) -> None:
+        self.closed.append(machine.name)
+
+    async def back(self, machine: MachineRef) -> None:
+        self.closed.remove(machine.name)
+
+    async def left_behind(self) -> list[str]:
+        assert self.closed == []
+        return []
+
+
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machines of these tests live 1000 times as fast."""
     for module in ("rollout", "upgrade", "upkeep", "gate", "etcd_bootstrap"):
         monkeypatch.setattr(f"cozystack_iac.talos.{module}.LOOK_EVERY_S", 0.03)
-    yield
+    monkeypatch.setattr("cozystack_iac.talos.upgrade.Absences", NoKubernetes)

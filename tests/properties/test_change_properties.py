@@ -179,7 +179,7 @@ def test_a_machine_that_changes_its_role_or_its_address_is_refused(planes: int, 
         [m for m in before.machines if (m in before.workers) != (m == name)],
     )
     for after in (moved, swapped):
-        made = plan(before, after, {}, Approvals())
+        made = plan(before, after, {name: WORKING}, Approvals())
         assert made.steps == ()
         assert "MEM-004" in {finding.code for finding in made.findings}
 

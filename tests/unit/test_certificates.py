@@ -30,9 +30,7 @@ B64 = base64.b64encode(CERTIFICATE.encode()).decode()
     ],
 )
 @pytest.mark.parametrize("given", [CERTIFICATE, B64, CERTIFICATE.encode()])
-def test_a_certificate_is_judged_by_what_is_left_of_it(
-    given: str | bytes, before: timedelta, codes: list[str]
-) -> None:
+def test_a_certificate_is_judged_by_what_is_left_of_it(given: str | bytes, before: timedelta, codes: list[str]) -> None:
     found = list(certificates.judge("the certificate", given, "somewhere", ENDS - before))
     assert [f.code for f in found] == codes
 

@@ -166,6 +166,7 @@ CHAIN = [
     "EtcdBootstrap",
     "talos:cluster/kubeconfig:Kubeconfig",
     "NodesRegistered",
+    "NodeVerification",
     "ZpoolsOnline",
     "kubernetes:helm.sh/v3:Release",
     "OperatorReady",

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from cozystack_iac.kube import kubeconfig_file
 from cozystack_iac.kube.kubeconfig import BadKubeconfig, parse
 from cozystack_iac.kube.kubeconfig_file import FileInputs, FileOutputs, KubeconfigFileProvider
 from cozystack_iac.kube.merging import Entry, holds, merged, without
@@ -150,7 +149,7 @@ async def test_a_new_file_is_private_and_so_is_its_new_folder(tmp_path: Path) ->
     made, _ = await written(path)
     assert (mode(path), mode(path.parent)) == (0o600, 0o700)
     assert made == FileOutputs(context="admin@c1", written=OURS.mark)
-    assert [p.name for p in path.parent.iterdir()] == ["prod"]
+    assert names(path.parent) == ["prod"]
 
 
 async def test_a_file_that_was_open_to_others_is_closed_and_that_is_said(tmp_path: Path) -> None:
@@ -186,6 +185,10 @@ async def test_a_folder_is_no_file(tmp_path: Path) -> None:
     assert [f.code for f in findings] == ["RUN-010"]
 
 
+def names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
 async def test_an_interrupted_write_leaves_the_old_file_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,12 +198,12 @@ async def test_an_interrupted_write_leaves_the_old_file_and_no_other(
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(kubeconfig_file.os, "fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(StageFailed) as failed:
         await written(path)
     assert "No space left" in str(failed.value)
     assert path.read_text() == other()
-    assert [p.name for p in tmp_path.iterdir()] == ["config"]
+    assert names(tmp_path) == ["config"]
 
 
 async def test_a_refresh_notices_a_missing_changed_or_opened_entry(tmp_path: Path) -> None:

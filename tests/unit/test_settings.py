@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from cozystack_iac.settings import Site
+from cozystack_iac.settings import Node, Site, Talos
 from cozystack_iac.settings.base import duration_text, parse_duration, parse_size, size_text
 from cozystack_iac.settings.paths import config_set, spelled
 from cozystack_iac.settings.run import Allow
@@ -200,3 +200,20 @@ def test_a_site_made_in_python_knows_what_was_given() -> None:
     assert not site.given("network", "serviceCIDR")
     assert not site.given("nodes", 1, "name")
     assert site.where("network", "serviceCIDR") == "cozystack:network.serviceCIDR"
+
+
+def test_a_pinned_key_is_32_bytes_in_base64() -> None:
+    pin = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE="
+    assert Node.model_validate({"fingerprint": pin}).fingerprint == pin
+
+
+@pytest.mark.parametrize("pin", ["", "AAAA", "not base64!", "ü", 5])
+def test_anything_else_is_no_key(pin: object) -> None:
+    with pytest.raises(ValidationError, match="fingerprint"):
+        Node.model_validate({"fingerprint": pin})
+
+
+@pytest.mark.parametrize("batch", [0, -1, "3", True, 1.5])
+def test_a_batch_of_workers_is_a_whole_number_of_at_least_one(batch: object) -> None:
+    with pytest.raises(ValidationError):
+        Talos.model_validate({"batch": batch})

@@ -7,6 +7,7 @@ from typing import ClassVar
 import pulumi
 import pytest
 from pulumi.output import Unknown
+from pulumi.runtime.rpc import UNKNOWN
 from pydantic import Field
 
 from cozystack_iac.findings import Finding, Rule, Severity
@@ -258,3 +259,26 @@ def test_durations_read_as_people_write_them(seconds: float, text: str) -> None:
 def test_check_passes_secrets_through_unwrapped_for_the_stage(door: DoorProvider) -> None:
     secret = {pulumi.runtime.rpc._special_sig_key: pulumi.runtime.rpc._special_secret_sig, "value": "locked"}
     assert len(door.check({}, {"name": secret}).failures) == 1
+
+
+class LateProvider(DoorProvider):
+    late = frozenset({"token"})
+
+
+def test_what_may_come_late_does_not_keep_the_rest_from_being_judged(door: DoorProvider) -> None:
+    result = LateProvider().check({}, {"name": "locked", "token": UNKNOWN})
+    assert len(result.failures) == 1
+    assert result.inputs["token"] == UNKNOWN
+    assert door.asked == [("locked", None)]
+
+
+def test_anything_else_unknown_still_does(door: DoorProvider) -> None:
+    assert LateProvider().check({}, {"name": UNKNOWN, "token": UNKNOWN}).failures == []
+    assert door.asked == []
+
+
+def test_what_may_come_late_needs_a_default() -> None:
+    with pytest.raises(TypeError, match="no default for what may come late: name"):
+
+        class Hasty(DoorProvider):
+            late = frozenset({"name"})

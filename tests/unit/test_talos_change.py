@@ -125,6 +125,11 @@ def test_a_worker_may_leave_whatever_etcd_says() -> None:
 def test_a_machine_that_changes_its_nature_is_refused(after: str, words: str) -> None:
     before: Any = Topology({"cp1": "10.0.0.11", "cp2": "10.0.0.12"}, {"cp3": "10.0.0.13"})
     moved = Topology({"cp1": "10.0.0.11", "cp2": "10.0.9.9"}, {"cp3": "10.0.0.13"})
-    made = plan(before, moved if after == "moved" else topology(after), {}, Approvals())
+    made = plan(before, moved if after == "moved" else topology(after), {"cp2": VOTER, "cp3": WORKER}, Approvals())
     assert "MEM-004" in codes(made)
     assert words in made.findings[0].problem
+
+
+def test_an_address_that_was_wrong_from_the_start_may_be_corrected() -> None:
+    before, after = Topology({"cp1": "10.0.0.99"}), topology("cp1")
+    assert plan(before, after, {"cp1": Seen()}, Approvals()).findings == ()

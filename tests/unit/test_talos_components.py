@@ -31,7 +31,7 @@ NODES = [
 SITE: dict[str, Any] = {
     "cluster": {"name": "prod"},
     "nodes": NODES,
-    "talos": {"vip": "10.0.0.10"},
+    "talos": {"vip": "10.0.0.10", "batch": 5},
     "publishing": {"host": "example.org"},
 }
 
@@ -84,8 +84,8 @@ def built() -> Recorder:
     @pulumi.runtime.test  # type: ignore[untyped-decorator]
     def build() -> None:
         site = Site.model_validate(SITE)
-        NodeGate("gate", site)
         configs = TalosMachineConfigs("configs", site)
+        NodeGate("gate", site, client_configuration=configs.client_configuration)
         TalosBootstrap("bootstrap", site, configs)
 
     build()
@@ -144,6 +144,21 @@ def test_the_probe_looks_for_the_vip_on_control_planes_only() -> None:
     found = targets(Site.model_validate(SITE))
     assert {t.name: t.vip for t in found} == {"cp1": "10.0.0.10", "cp2": "10.0.0.10", "cp3": "10.0.0.10", "w1": None}
     assert found[0].path == "cozystack:nodes[0]"
+
+
+def test_a_pinned_key_reaches_the_probe_and_the_rollout() -> None:
+    pin = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE="
+    site = Site.model_validate(SITE | {"nodes": [NODES[0] | {"fingerprint": pin}, NODES[3]]})
+    assert [t.fingerprint for t in targets(site)] == [pin, None]
+    assert [ref.fingerprint for ref in machine_refs(site)] == [pin, None]
+
+
+def test_the_gate_knows_our_own_machines_by_a_secret_certificate(built: Recorder) -> None:
+    assert unwrap_rpc_secret(built.of("NodeProbe").inputs["client_configuration"]) == CLIENT
+
+
+def test_workers_change_in_the_batches_of_the_stack_file(built: Recorder) -> None:
+    assert built.of("MachineConfigRollout").inputs["worker_batch"] == 5
 
 
 def test_an_approved_reset_carries_its_reason_and_an_unapproved_one_none() -> None:

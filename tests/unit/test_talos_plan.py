@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pulumi
 import pytest
-from pulumi.output import Unknown
+from pulumi.runtime.rpc import UNKNOWN
 
 from cozystack_iac import report
 from cozystack_iac.talos import plan
@@ -23,7 +22,11 @@ CANARIES = ("canary-password", "canary-file", "canary-env", "canary-url")
 NASTY = [
     {"machine": {"env": {"ANYTHING": "canary-env"}}},
     {"machine": {"files": [{"path": "/var/x", "op": "create", "content": "canary-file"}]}},
-    {"machine": {"logging": {"destinations": [{"endpoint": "https://u:canary-url@log.example.org", "format": "json"}]}}},
+    {
+        "machine": {
+            "logging": {"destinations": [{"endpoint": "https://u:canary-url@log.example.org", "format": "json"}]}
+        }
+    },
     {"machine": {"registries": {"config": {"r.example.org": {"auth": {"password": "canary-password"}}}}}},
 ]
 
@@ -165,10 +168,10 @@ def props(given: RolloutInputs) -> dict[str, Any]:
 def test_the_first_preview_shows_the_plan_although_the_secrets_are_unknown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    unknown = props(inputs(good(), complete=False)) | {"configurations": Unknown(), "client_configuration": Unknown()}
+    unknown = props(inputs(good(), complete=False)) | {"configurations": UNKNOWN, "client_configuration": UNKNOWN}
     result = MachineConfigRolloutProvider().check({}, unknown)
     assert result.failures == []
-    assert isinstance(result.inputs["configurations"], Unknown)
+    assert result.inputs["configurations"] == UNKNOWN
     assert "+ machine.sysctls" in capsys.readouterr().out
 
 
@@ -206,6 +209,6 @@ def test_an_offline_preview_reports_that_nobody_was_asked(tmp_path: Path, monkey
     monkeypatch.setenv(report.VARIABLE, str(path))
     target = {"name": "cp1", "role": "controlPlane", "path": "p", "maintenance": "a", "address": "a", "internal": "a"}
     given = {"machines": [target], "talos": "v1.13.6", "cozystack": "1.6.2", "checks": "offline", "deadline_s": 1}
-    result = NodeProbeProvider().check({}, given | {"client_configuration": pulumi.output.Unknown()})
+    result = NodeProbeProvider().check({}, given | {"client_configuration": UNKNOWN})
     assert result.failures == []
     assert "1 machine(s) were not asked" in path.read_text()

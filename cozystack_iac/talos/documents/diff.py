@@ -57,7 +57,9 @@ class Change:
     lines: tuple[str, ...]
 
 
-def changes(old: Documents, new: Documents, *, complete: tuple[Documents, Documents] | None = None) -> dict[str, Change]:
+def changes(
+    old: Documents, new: Documents, *, complete: tuple[Documents, Documents] | None = None
+) -> dict[str, Change]:
     """Every machine that changes, in the order of the new inventory. Secrets are never shown.
 
     `complete` are the machines' whole configurations before and after. They may hold anything, so of what stands only in

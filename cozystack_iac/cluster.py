@@ -1,7 +1,7 @@
 """The whole cluster, and the one place where order is decided.
 
-    machine configs -> probe -> rollout -> etcd -> kubeconfig -> nodes      (Talos)
-    access -> API balancer                                                  (generic, hosted)
+    machine configs -> probe -> upgrade -> rollout -> etcd -> kubeconfig -> nodes -> upgrade -> verification   (Talos)
+    access -> API balancer                                                                                     (generic, hosted)
       -> zpools -> installer -> package -> LINSTOR pools -> storage classes ┐
                                         -> root tenant                      ┴-> platform ready -> reachability
 

@@ -282,3 +282,17 @@ def test_what_may_come_late_needs_a_default() -> None:
 
         class Hasty(DoorProvider):
             late = frozenset({"name"})
+
+
+class WatchfulProvider(DoorProvider):
+    def drifted(self, inputs: DoorInputs, outputs: DoorOutputs) -> bool:
+        return outputs.opened != inputs.count + 1
+
+
+def test_what_a_refresh_saw_can_call_for_another_run() -> None:
+    watchful, news = WatchfulProvider(), {"name": "front", "count": 2}
+
+    assert watchful.diff("id", {**news, "opened": 99}, news).changes
+    assert not watchful.diff("id", {**news, "opened": 3}, news).changes
+    assert not watchful.diff("id", {**news, "opened": None}, news).changes  # nothing is known of it
+    assert not DoorProvider().diff("id", {**news, "opened": 99}, news).changes

@@ -94,7 +94,7 @@ class CozystackCluster(ComponentResource):
         gate = NodeGate(f"{self._name}-gate", site, self._child(), client_configuration=client)
         bootstrap = TalosBootstrap(f"{self._name}-bootstrap", site, configs, self._child(gate, configs))
         self._connect(bootstrap.kubeconfig, site.endpoint)
-        self.outputs |= {"talosconfig": Output.secret(configs.talosconfig), "kubeconfig": self._kubeconfig}
+        self.outputs |= {"talosconfig": configs.talosconfig, "kubeconfig": self._kubeconfig}
         if site.access.kubeconfig_file:
             written = {"kubeconfig": self._kubeconfig, "path": site.access.kubeconfig_file}
             KubeconfigFile(f"{self._name}-kubeconfig-file", written, self._child(bootstrap))

@@ -74,6 +74,8 @@ def run_pulumi(state: StateDir, console: Console, operation: str, flags: list[st
 
 def _summary(stack: Session) -> Table:
     table = Table(title="access", title_justify="left", show_header=False)
+    for _ in range(2):
+        table.add_column(overflow="fold")  # a cut-off address is no address
     outputs = stack.outputs()
     for name, value in outputs.get("access", {}).items():
         table.add_row(name, str(value))

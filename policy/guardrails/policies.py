@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from pulumi_policy import EnforcementLevel, ReportViolation, ResourceValidationArgs, ResourceValidationPolicy, proxy
 from pulumi_policy.secret import Secret
@@ -82,7 +82,9 @@ def marked(value: Any, path: str = "") -> Any:
     if isinstance(value, Secret):
         return secrets.Sealed(None)
     if isinstance(value, Mapping | Sequence) and not isinstance(value, str | bytes | dict | list):
-        return marked(value["__target"], path)  # the SDK wraps every nested mapping in the proxy that unwraps secrets
+        return marked(
+            cast("Any", value)["__target"], path
+        )  # the SDK wraps every nested mapping in the proxy that unwraps secrets
     if isinstance(value, Mapping):
         return {k: marked(v, f"{path}.{k}" if path else k) for k, v in value.items() if not k.startswith("__")}
     if isinstance(value, list):

@@ -49,7 +49,7 @@ class Engine(MockMonitor):
         self.needs[urn] = set(request.dependencies)
         self.parents[urn] = request.parent
         self.inputs[urn] = pulumi.runtime.rpc.deserialize_properties(request.object)
-        return super().RegisterResource(request)
+        return super().RegisterResource(request)  # type: ignore[no-untyped-call]  # the SDK has no types here
 
     def of(self, kind: str) -> list[str]:
         return [urn for urn, found in self.types.items() if found == kind or found == STAGE + kind]

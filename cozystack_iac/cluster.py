@@ -116,14 +116,7 @@ class CozystackCluster(ComponentResource):
 
     def _connect(self, kubeconfig: Output[str], server: str) -> None:
         """The provider of every Kubernetes object. Nothing ambient can get in: see `kube.kubeconfig`."""
-
-        def check(text: str) -> str:
-            try:
-                return checked(text, server)
-            except BadKubeconfig as error:
-                raise pulumi.RunError(f"the cluster's kubeconfig must not be used: {error}") from None
-
-        self._kubeconfig: Output[str] = kubeconfig.apply(check)
+        self._kubeconfig: Output[str] = kubeconfig.apply(lambda text: own_kubeconfig(text, server))
         self._provider: pulumi.ProviderResource = kubernetes.Provider(
             f"{self._name}-kubernetes",
             kubeconfig=self._kubeconfig,
@@ -243,6 +236,14 @@ class CozystackCluster(ComponentResource):
 
     def _on_cluster(self, *after: Resource) -> ResourceOptions:
         return ResourceOptions(parent=self, depends_on=list(after), providers={"kubernetes": self._provider})
+
+
+def own_kubeconfig(text: str, server: str) -> str:
+    """`text`, when it stands alone and leads to `server`; else the program ends before any plugin has seen it."""
+    try:
+        return checked(text, server)
+    except BadKubeconfig as error:
+        raise pulumi.RunError(f"the cluster's kubeconfig must not be used: {error}") from None
 
 
 def _pool_plan(site: Site, node: Node) -> zfs.PoolPlan:

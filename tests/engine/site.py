@@ -43,12 +43,18 @@ class LabSite:
 
 
 @contextmanager
-def site(root: Path, prefix: str, name: str = "three-nodes", *, program: Path = CHECKOUT) -> Iterator[LabSite]:
-    """A lab on 127.x of its own, brought down whatever happens. `program`: another program than the main one."""
+def site(
+    root: Path, prefix: str, name: str = "three-nodes", *, program: Path = CHECKOUT, scale: float | None = None
+) -> Iterator[LabSite]:
+    """A lab on 127.x of its own, brought down whatever happens. `program`: another program than the main one.
+
+    `scale`: real-life seconds per second, where the scenario's own pace leaves too little time to do something in between.
+    """
     console = Console(stderr=True)
     state = StateDir(root)
     tools = toolchain.ensure(root, console=console)
     chosen = scenario.load(SCENARIOS / f"{name}.yaml").relocated(prefix)
+    chosen = chosen.model_copy(update={"scale": scale or chosen.scale})
     stack_file = root / "stack.yaml"
     config = stack_config(prefix, {m.name for m in chosen.machines})
     with stack_file.open("w") as file:

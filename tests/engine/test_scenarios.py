@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,15 +27,15 @@ from lab.world import World
 from tests.engine.site import TALOS_ONLY
 from tests.engine.story import Outcome, Story, story
 
-PREFIX = "127.43"
+PREFIX = f"127.{130 + os.getpid() % 120}"  # runs side by side do not meet
 SCENARIOS = sorted((Path(__file__).parents[2] / "lab" / "scenarios").glob("*.yaml"))
 SCALE = 1000  # real-life seconds per second: nobody but the machines takes time here
 
 
 def talos_stage(path: Path) -> Scenario | None:
     """The scenario on its own addresses, when it is about the Talos stage."""
-    chosen = scenario.load(path).relocated(PREFIX)
-    return chosen if "expect" in chosen.model_fields_set else None
+    chosen = scenario.load(path)
+    return chosen.relocated(PREFIX) if "expect" in chosen.model_fields_set else None
 
 
 PLAYED = {path.stem: chosen for path in SCENARIOS if (chosen := talos_stage(path)) is not None}
@@ -139,7 +140,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
 @pytest.mark.engine
 @pytest.mark.parametrize("name", ["probe-every-class", "disk-residue", "host-name-other", "behind-nat"])
 def test_a_preview_by_the_engine_shows_the_same(name: str, session: Session, tmp_path: Path) -> None:
-    chosen, summary = PLAYED[name].relocated("127.44"), tmp_path / "summary.md"
+    chosen, summary = PLAYED[name], tmp_path / "summary.md"
     session.configure(stack_file(chosen))
     with machines_of(chosen):
         done = session.pulumi("preview", env={report.VARIABLE: str(summary)}, timeout_s=120)
@@ -154,7 +155,7 @@ def test_a_preview_by_the_engine_shows_the_same(name: str, session: Session, tmp
 @pytest.mark.engine
 @pytest.mark.parametrize("name", ["talos-1-10", "talos-1-14", "five-control-planes"])
 def test_an_install_by_the_engine_ends_where_the_nodes_are_registered(name: str, tmp_path: Path) -> None:
-    chosen, state = PLAYED[name].relocated("127.45"), StateDir(tmp_path)
+    chosen, state = PLAYED[name], StateDir(tmp_path)
     stack, console = tmp_path / "stack.yaml", Console(stderr=True)
     stack.write_text(emit([{"config": stack_file(chosen)}]))
     session = Session(tmp_path, toolchain.ensure(tmp_path, console=console), stack, program=TALOS_ONLY)

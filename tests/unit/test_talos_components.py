@@ -98,6 +98,8 @@ def test_every_stage_is_declared_once(built: Recorder) -> None:
         "cozystack:talos:NodeGate",
         "cozystack:talos:TalosBootstrap",
         "cozystack:talos:TalosMachineConfigs",
+        "pulumi-python:dynamic/cozystack:ClusterMembership",  # of machines that are lost
+        "pulumi-python:dynamic/cozystack:ClusterMembership",  # of machines that leave
         "pulumi-python:dynamic/cozystack:EtcdBootstrap",
         "pulumi-python:dynamic/cozystack:MachineConfigRollout",
         "pulumi-python:dynamic/cozystack:NodeProbe",

@@ -103,7 +103,7 @@ class Node(Model):
     gateway: str | None = None
     """Default gateway of `link`; only with `addresses`."""
     link: str | None = None
-    """The link with the node's address; carries the VIP on control planes. Default: the link of the default route."""
+    """The link with the node's address, e.g. `ens5`. Required on control planes when there is a VIP: it carries it."""
     install_disk: Disk | None = None
     """Where Talos is installed. Required on the Talos variant."""
     data_disks: tuple[Disk, ...] = ()

@@ -57,6 +57,7 @@ def site(
     chosen = chosen.model_copy(update={"scale": scale or chosen.scale})
     stack_file = root / "stack.yaml"
     config = stack_config(prefix, {m.name for m in chosen.machines})
+    config["cozystack:access"]["kubeconfigFile"] = str(root / "handed-out.kubeconfig")
     with stack_file.open("w") as file:
         YAML(typ="safe", pure=True).dump({"config": config}, file)
     session = Session(root, tools, stack_file, program=program)

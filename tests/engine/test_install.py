@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cozystack_iac.kube.kubeconfig import parse
 from lab.session import Done
 from lab.state import StateDir
 from tests.engine.site import LabSite, site
@@ -25,8 +26,9 @@ EXPECTED_TYPES = {
     "pulumi-python:dynamic/cozystack:EtcdBootstrap",
     "talos:cluster/kubeconfig:Kubeconfig",
     "pulumi-python:dynamic/cozystack:NodesRegistered",
-    "pulumi-python:dynamic/cozystack:TalosUpgrade",
     "pulumi-python:dynamic/cozystack:NodeVerification",
+    "pulumi-python:dynamic/cozystack:KubeconfigFile",
+    "pulumi-python:dynamic/cozystack:TalosUpgrade",
     "pulumi:providers:kubernetes",
     "cozystack:storage:ZfsPoolJob",
     "kubernetes:core/v1:Namespace",
@@ -89,6 +91,12 @@ def test_every_machine_was_configured_once_and_etcd_bootstrapped_once(lab: LabSi
     assert len(lab.events("config applied")) == 3
     assert len(lab.events("cluster bootstrapped")) == 1
     assert len(lab.events("zpool create")) == 3
+
+
+def test_the_kubeconfig_file_is_private_and_leads_to_this_cluster(lab: LabSite, installed: Done) -> None:
+    path = Path(lab.config["cozystack:access"]["kubeconfigFile"])
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert parse(path.read_text()).server == "https://127.20.0.10:6443"
 
 
 def test_every_dynamic_resource_has_a_type_of_its_own(lab: LabSite, installed: Done) -> None:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from cozystack_iac.kube.client import Kube, KubeError
 from cozystack_iac.kube.drain import NODES, drain, drained, pods_on
+from cozystack_iac.kube.kubeconfig import BadKubeconfig
 from cozystack_iac.stage import Progress, StageFailed, format_seconds
 from cozystack_iac.talos import change
 from cozystack_iac.talos.change import MEM_005, Act, Approvals, Plan, Seen, Step, Topology
@@ -54,16 +55,17 @@ class Inventories:
         return tuple(machine for machine in self.before if machine.name not in names)
 
     @property
+    def concerned(self) -> tuple[MachineRef, ...]:
+        """Those that leave, and those that are said to be something else than they were: the others need no answer."""
+        before, after = self.topologies()
+        names = {machine.name for machine in self.leaving} | before.differing(after).keys()
+        return tuple(machine for machine in self.before if machine.name in names)
+
+    @property
     def known(self) -> tuple[MachineRef, ...]:
         """Every machine, those of the cluster as the cluster knows them."""
         names = {machine.name for machine in self.before}
         return (*self.before, *(machine for machine in self.after if machine.name not in names))
-
-    @property
-    def differ(self) -> bool:
-        """Whether a machine leaves, or is said to be something else than it was. Newcomers are no concern of a departure."""
-        before, after = self.topologies()
-        return bool(self.leaving or before.differing(after))
 
     def topologies(self) -> tuple[Topology, Topology]:
         """One of several addresses may change or be corrected; a machine that shares none with its old self is another."""
@@ -137,9 +139,9 @@ class Departure:
 
     async def _look(self, kube: Kube | None) -> Look:
         views, asked = await asyncio.gather(
-            self._gate.views(), asyncio.gather(*(self._standing(m) for m in self._inventories.before))
+            self._gate.views(), asyncio.gather(*(self._standing(m) for m in self._inventories.concerned))
         )
-        seen = {machine.name: at for machine, at in zip(self._inventories.before, asked, strict=True)}
+        seen = {machine.name: at for machine, at in zip(self._inventories.concerned, asked, strict=True)}
         members: dict[str, Member] = {}
         for member in all_members(views):
             machine = owner(member, self._machines.values())
@@ -197,8 +199,8 @@ class Departure:
         while True:
             try:
                 if await self._round():
-                    return {machine.name: self._story(machine) for machine in self._inventories.leaving}
-            except (TalosError, KubeError) as error:
+                    return self._far()
+            except (TalosError, KubeError, BadKubeconfig) as error:
                 self._within_budget(self._clock[0] or "looking")
                 self._say(str(error))
             await asyncio.sleep(LOOK_EVERY_S)
@@ -238,7 +240,7 @@ class Departure:
         self._doubt_since = self._doubt_since or now
         if now - self._doubt_since >= PATIENCE_S:
             return False
-        texts = [finding.problem for finding in made.findings] or [f"{name} does not answer" for name in silent]
+        texts = [finding.problem for finding in made.findings] or [f"{name} cannot leave by itself" for name in silent]
         self._say("; ".join(dict.fromkeys(texts)))
         return True
 
@@ -269,9 +271,8 @@ class Departure:
     async def _leave(self, machine: MachineRef) -> None:
         self._say(f"{machine.name} leaves etcd")
         async with self._fleet.secure(machine) as client:
-            with suppress(
-                TalosError
-            ):  # a courtesy: without it the others elect a leader, which takes them a moment longer
+            # A courtesy: without it the others elect a leader, which takes them a moment longer.
+            with suppress(TalosError):
                 await client.etcd_forfeit_leadership()
             await client.etcd_leave()
 
@@ -300,11 +301,8 @@ class Departure:
         elif now - self._clock[1] > self._deadline_s:
             raise self._expired(activity)
 
-    def _story(self, machine: MachineRef) -> str:
-        return ", ".join(self._done[machine.name]) or "nothing was left to do"
-
     def _far(self) -> dict[str, str]:
-        return {machine.name: self._story(machine) for machine in self._inventories.leaving if self._done[machine.name]}
+        return {name: ", ".join(acts) for name, acts in self._done.items() if acts}
 
     def _expired(self, activity: object) -> StageFailed:
         what = f"{activity.machine}: {activity.act.value}" if isinstance(activity, Step) else "looking at the cluster"

@@ -60,7 +60,7 @@ class ClusterMembershipProvider(StageProvider[MembershipInputs, MembershipOutput
         if new.losses_only or known is None:
             return []  # the later of the two speaks for both
         inventories = _inventories(new, Known(known, None))
-        if not inventories.differ:
+        if not inventories.concerned:
             return []
         announced = [_announcement(machine, new.approvals.get(machine.name)) for machine in inventories.leaving]
         if new.checks == "offline":
@@ -80,7 +80,7 @@ class ClusterMembershipProvider(StageProvider[MembershipInputs, MembershipOutput
     ) -> MembershipOutputs:
         inventories = _inventories(inputs, known)
         waiting = _waiting(inputs, known)
-        if not inventories.differ:
+        if not inventories.concerned:
             return MembershipOutputs(departed={}, open=waiting)
         departed = await _departure(inputs, inventories, progress).run()
         for name, text in departed.items():
@@ -139,6 +139,8 @@ def _announcement(machine: MachineRef, approval: Approval | None) -> Finding:
         ends = "and its Node is deleted; it keeps its configuration and would come back at its next boot"
     entry = f"{{name: {machine.name}, reset: {{approved: true, reason: …}}}}"
     fix = (
-        f"approve a reset in `cozystack:removed` ({entry}), or switch it off for good" if approval is None else "go on"
+        f"approve a reset in `cozystack:removed` ({entry}), or switch it off for good"
+        if approval is None
+        else "nothing, if that is wanted"
     )
     return MEM_006.at(machine.name, problem=f"{machine.name} is {leaves}, {ends}", fix=fix)

@@ -50,6 +50,8 @@ class ReleaseEffects:
             for component in package.components
         }
         self._unfinished: set[str] = set()
+        # What the running (or last) action of a release rendered: a value patched meanwhile belongs to the next action.
+        self._rendered: dict[str, list[ChartRelease]] = {}
         self._starting: dict[str, list[Handler]] = {PLATFORM_RELEASE: [operator.emit]}
         self._applied: dict[str, list[Handler]] = {
             "cozy-cert-manager/cert-manager-issuers": [self._issuers],
@@ -76,7 +78,7 @@ class ReleaseEffects:
         if self._platform.kstatus:
             if ref == PLATFORM_RELEASE:
                 return self._operator.unready()
-            for child in self._children(ref):
+            for child in self._rendered.get(ref, ()):
                 if not self._platform.schedule.ready(child.ref):
                     return f"HelmRelease/{child.ref}"
         needs = NEEDS_VOLUMES_KSTATUS if self._platform.kstatus else NEEDS_VOLUMES
@@ -93,7 +95,7 @@ class ReleaseEffects:
     async def _write(self, ref: str) -> None:
         for handler in self._starting.get(ref, ()):
             await handler()
-        children = self._children(ref)
+        children = self._rendered[ref] = self._children(ref)
         if children:
             await self._platform.sleep(TENANT_CHILDREN_S)
         if ref == PLATFORM_RELEASE and self._brings_no_network():

@@ -23,6 +23,7 @@ EXPECTED_TYPES = {
     "talos:machine/secrets:Secrets",
     "cozystack:talos:TalosBootstrap",
     "pulumi-python:dynamic/cozystack:MachineConfigRollout",
+    "pulumi-python:dynamic/cozystack:ClusterMembership",
     "pulumi-python:dynamic/cozystack:EtcdBootstrap",
     "talos:cluster/kubeconfig:Kubeconfig",
     "pulumi-python:dynamic/cozystack:NodesRegistered",

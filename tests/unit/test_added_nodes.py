@@ -1,0 +1,76 @@
+"""A node is added to a cluster: stages ask about that node and leave what they know of the others alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from cozystack_iac.kube.stages import NodesRegisteredProvider, RegisteredInputs, RegisteredOutputs
+from cozystack_iac.stage import Known, Progress
+from cozystack_iac.storage.stages import ZpoolInputs, ZpoolOutputs, ZpoolsOnlineProvider
+from cozystack_iac.talos.fleet import MachineRef
+from cozystack_iac.talos.stages import RolloutInputs, concerned_by
+
+SILENT = Progress("Stage", write=lambda _: None)
+
+
+def registered(**nodes: str) -> RegisteredInputs:
+    return RegisteredInputs(kubeconfig="", nodes=nodes, deadline_s=1)
+
+
+async def test_only_new_nodes_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, str]] = []
+
+    async def establish(_: object, inputs: RegisteredInputs, progress: Progress) -> RegisteredOutputs:
+        asked.append(inputs.nodes)
+        return RegisteredOutputs(registered=list(inputs.nodes))
+
+    monkeypatch.setattr(NodesRegisteredProvider, "establish", establish)
+    known = Known(registered(cp1="10.0.0.11", w1="10.0.0.21"), RegisteredOutputs(registered=["cp1", "w1"]))
+    provider = NodesRegisteredProvider()
+    more = await provider.revise(registered(cp1="10.0.0.11", w1="10.0.0.22", w2="10.0.0.23"), known, SILENT)
+    less = await provider.revise(registered(cp1="10.0.0.11"), known, SILENT)
+
+    assert asked == [{"w1": "10.0.0.22", "w2": "10.0.0.23"}]
+    assert more.registered == ["cp1", "w1", "w2"]
+    assert less.registered == ["cp1"]
+
+
+def zpools(**jobs: str) -> ZpoolInputs:
+    return ZpoolInputs(kubeconfig="", zpool="data", jobs=jobs, deadline_s=1)
+
+
+async def test_only_new_zpool_jobs_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, str]] = []
+
+    async def establish(_: object, inputs: ZpoolInputs, progress: Progress) -> ZpoolOutputs:
+        asked.append(inputs.jobs)
+        return ZpoolOutputs(pools=dict.fromkeys(inputs.jobs, "ONLINE, new"))
+
+    monkeypatch.setattr(ZpoolsOnlineProvider, "establish", establish)
+    pools = {"cp1": "ONLINE, old", "w1": "ONLINE, old", "w2": "unreadable: gone"}
+    known = Known(zpools(cp1="a", w1="b", w2="c"), ZpoolOutputs(pools=pools))
+    provider = ZpoolsOnlineProvider()
+    more = await provider.revise(zpools(cp1="a", w1="b2", w2="c", w3="d"), known, SILENT)
+    less = await provider.revise(zpools(cp1="a"), known, SILENT)
+
+    assert asked == [{"w1": "b2", "w2": "c", "w3": "d"}]
+    assert more.pools == {"cp1": "ONLINE, old", "w1": "ONLINE, new", "w2": "ONLINE, new", "w3": "ONLINE, new"}
+    assert less.pools == {"cp1": "ONLINE, old"}
+
+
+def rollout(**machines: tuple[str, str]) -> RolloutInputs:
+    """Address and configuration by machine."""
+    refs = [
+        MachineRef(name=name, role="worker", maintenance=address, address=address, internal=address)
+        for name, (address, _) in machines.items()
+    ]
+    return RolloutInputs(
+        machines=refs, configurations={name: text for name, (_, text) in machines.items()}, deadline_s=1
+    )
+
+
+def test_a_rollout_concerns_what_is_new_or_different() -> None:
+    before = rollout(w1=("10.0.0.1", "a"), w2=("10.0.0.2", "b"), w3=("10.0.0.3", "c"), gone=("10.0.0.9", "d"))
+    after = rollout(w1=("10.0.0.1", "a"), w2=("10.0.0.2", "changed"), w3=("10.0.0.7", "c"), w4=("10.0.0.4", "a"))
+    assert concerned_by(after, before) == ["w2", "w3", "w4"]
+    assert concerned_by(before, before) == []

@@ -183,7 +183,7 @@ async def test_an_etcd_with_strange_members_is_not_adopted() -> None:
 
 
 async def test_a_control_plane_that_joins_later_is_waited_for() -> None:
-    async with playing(scenario("cp1", "cp2", "cp3")) as site:
+    async with playing(scenario("cp1", "cp2", "cp3")) as site, api_servers(site):
         only_first = site.rollout_inputs(machines=[site.ref("cp1")])
         await MachineConfigRolloutProvider().establish(only_first, site.progress())
         assert set((await site.bootstrapped(control_planes=[site.ref("cp1")])).members) == {"cp1"}

@@ -25,8 +25,8 @@ from cozystack_iac.stage import (
 )
 
 AN_UNKNOWN = _Unknown()  # type: ignore[no-untyped-call]  # the SDK has no types here
-BAD = Rule("NODE-999", Severity.ERROR, why="the test says so")
-ODD = Rule("NODE-998", Severity.WARNING, why="the test says so")
+BAD = Rule("NODE-999", Severity.ERROR, why="the test says so", title="a door is open", remedy="open it")
+ODD = Rule("NODE-998", Severity.WARNING, why="the test says so", title="a door is quiet", remedy="oil it")
 
 
 class DoorInputs(Properties):

@@ -10,7 +10,7 @@ STACK ?= dev
 LAB_STATE ?= .lab
 ARGS ?=
 
-.PHONY: help lab lab-up lab-down lab-destroy lab-status test test-unit test-engine check preview up destroy refresh doctor \
+.PHONY: help lab lab-up lab-down lab-destroy lab-status test test-unit test-quick test-engine check preview up destroy refresh doctor \
 	tools lint format docs bench lock clean
 
 help: ## Show this help
@@ -64,8 +64,11 @@ destroy: $(VENV)/.ready ## Forget the stack; data on disks stays
 test: tools lint ## All tests
 	@$(PY) -m pytest $(ARGS)
 
-test-unit: $(VENV)/.ready ## Fast tests: no engine, no lab
-	@$(PY) -m pytest tests/unit tests/properties $(ARGS)
+test-unit: $(VENV)/.ready ## Fast tests: pure code and mocks, below 20 seconds
+	@$(PY) -m pytest tests/unit $(ARGS)
+
+test-quick: $(VENV)/.ready ## All tests that need neither engine nor toolchain
+	@$(PY) -m pytest tests/unit tests/vectors tests/properties tests/servers $(ARGS)
 
 test-engine: tools ## The real engine on the lab
 	@$(PY) -m pytest tests/engine tests/faults $(ARGS)

@@ -26,6 +26,7 @@ from cozystack_iac.findings import Verdict
 from cozystack_iac.kube.access import from_file
 from cozystack_iac.kube.kubeconfig import BadKubeconfig, checked
 from cozystack_iac.kube.kubeconfig_file import KubeconfigFile
+from cozystack_iac.kube.stages import Present
 from cozystack_iac.platform import installer, package, tenant
 from cozystack_iac.platform.components import (
     CozyInstaller,
@@ -39,7 +40,8 @@ from cozystack_iac.platform.components import (
 )
 from cozystack_iac.readiness.stages import PlatformReady, Reachability
 from cozystack_iac.settings import Disk, Node, Site
-from cozystack_iac.storage import zfs
+from cozystack_iac.settings.site import KUBE_API_PORT
+from cozystack_iac.storage import classes, zfs
 from cozystack_iac.storage.components import (
     LinstorPools,
     LinstorPoolsArgs,
@@ -110,7 +112,7 @@ class CozystackCluster(ComponentResource):
         self._connect(Output.secret(found.text), found.server)
         if site.cluster.variant != "generic" or not site.platform.prism:
             return []
-        endpoints = [f"{node.internal}:{6443}" for node in site.control_planes]
+        endpoints = [_authority(node.internal, KUBE_API_PORT) for node in site.control_planes]
         args = ExtractedPrismArgs(endpoints=endpoints, deadline_s=site.waits.prism.total_seconds())
         return [ExtractedPrism(f"{self._name}-prism", args, self._on_cluster())]
 
@@ -130,7 +132,7 @@ class CozystackCluster(ComponentResource):
     def _zpools(self, after: Sequence[Resource]) -> Sequence[Resource]:
         site = self._site
         plans = [_pool_plan(site, node) for node in site.storage_nodes]
-        if not plans or site.storage.provisioner != "job":
+        if not plans:
             return []
         args = ZfsPoolJobArgs(
             plans=plans,
@@ -187,8 +189,18 @@ class CozystackCluster(ComponentResource):
             ),
             self._on_cluster(packaged),
         )
-        if site.storage.classes != "create":
+        if site.storage.classes == "skip":
             return [pools]
+        if site.storage.classes == "adopt":
+            wanted = {
+                "kubeconfig": self._kubeconfig,
+                "objects": [
+                    {"api_version": "storage.k8s.io/v1", "plural": "storageclasses", "name": n} for n in classes.NAMES
+                ],
+                "next_step": "make them, or set `storage.classes: create`; then run `pulumi up` again",
+                "deadline_s": 30,
+            }
+            return [pools, Present(f"{self._name}-classes", wanted, self._child(pools))]
         args = StorageClassesArgs(
             pool=site.storage.pool, copies=site.replicas, kubeconfig=self._kubeconfig, deadline_s=30
         )
@@ -244,6 +256,10 @@ def own_kubeconfig(text: str, server: str) -> str:
         return checked(text, server)
     except BadKubeconfig as error:
         raise pulumi.RunError(f"the cluster's kubeconfig must not be used: {error}") from None
+
+
+def _authority(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _pool_plan(site: Site, node: Node) -> zfs.PoolPlan:

@@ -149,6 +149,59 @@ class Unclaimed(StageResource, module="cozystack", name="Unclaimed"):
         super().__init__(UnclaimedProvider(), name, inputs, opts)
 
 
+class Named(Properties):
+    """One object by name."""
+
+    api_version: str
+    plural: str
+    name: str
+    namespace: str | None = None
+
+
+class PresentInputs(Properties):
+    kubeconfig: str = Field(repr=False)
+    objects: list[Named]
+    next_step: str
+    deadline_s: float
+
+
+class PresentOutputs(Properties):
+    found: list[str]
+
+
+class PresentProvider(StageProvider[PresentInputs, PresentOutputs]):
+    """Objects that somebody else made and this stack relies on are there. They are never changed."""
+
+    inputs = PresentInputs
+    outputs = PresentOutputs
+    secret = frozenset({"kubeconfig"})
+    matters = frozenset({"objects"})
+
+    async def establish(self, inputs: PresentInputs, progress: Progress) -> PresentOutputs:
+        missing: dict[str, str] = {}
+        async with Kube.connect(inputs.kubeconfig, deadline_s=inputs.deadline_s) as kube:
+            for each in inputs.objects:
+                ref = Ref(each.api_version, each.plural, each.namespace, each.name)
+                try:
+                    if await kube.find(ref) is None:
+                        missing[str(ref)] = "does not exist"
+                except KubeError as error:
+                    raise _unknown(ref, error) from None
+        if missing:
+            raise StageFailed(
+                f"{len(missing)} object(s) that this stack is told to use do not exist.",
+                details=missing,
+                means="claims that name them would wait for ever; nothing was changed",
+                next_step=inputs.next_step,
+            )
+        return PresentOutputs(found=[each.name for each in inputs.objects])
+
+
+class Present(StageResource, module="cozystack", name="Present"):
+    def __init__(self, name: str, inputs: Mapping[str, Any], opts: Any = None) -> None:
+        super().__init__(PresentProvider(), name, inputs, opts)
+
+
 def _foreign(found: Mapping[str, Any], owner: Mapping[str, str]) -> str | None:
     metadata = found.get("metadata") or {}
     marks = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
@@ -165,7 +218,7 @@ def _unknown(ref: Ref, error: KubeError) -> StageFailed:
     return StageFailed(
         f"Whether {ref} exists already could not be found out.",
         details={"answer": str(error)},
-        means="creating it blindly could take over somebody else's object, so nothing was changed",
+        means="going on without knowing could harm what is there, so nothing was changed",
         next_step="check that the API server can be reached from here, then run `pulumi up` again",
     )
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from cozystack_iac.settings.base import Count, Flag, Model, Size
+from cozystack_iac.settings.base import Count, Model, Size
 from cozystack_iac.settings.nodes import Layout
 
 GIB = 1024**3
@@ -15,8 +15,6 @@ class Storage(Model):
 
     provider: Literal["zfs"] = "zfs"
     """The only one there is."""
-    provisioner: Literal["job", "linstor"] = "job"
-    """Who makes the zpool: a one-shot job before the platform, or LINSTOR's satellite after it."""
     layout: Layout = "single"
     """How a node's data disks are combined."""
     zpool: str = "data"
@@ -26,12 +24,10 @@ class Storage(Model):
     minimum_size: Size = 50 * GIB
     """Smaller data disks are refused."""
     classes: Literal["create", "adopt", "skip"] = "create"
-    """Storage classes `local` (default) and `replicated`: make them, take over existing ones, or leave them alone."""
+    """Storage classes `local` (default) and `replicated`: make them, use existing ones as they are, or do not care."""
     replicas: Count | None = None
     """Copies of replicated volumes. Default: 3, or the number of storage nodes if smaller."""
     approved_disks: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """By node: identities of the disks a person has approved for writing. Nothing else is ever written."""
-    drop_privileges: Flag = True
-    """Whether the privileged namespace of the job is removed afterwards."""
     job_image: str | None = None
     """Image of the job, e.g. from a mirror. Default: the project's pinned one."""

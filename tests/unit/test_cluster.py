@@ -17,7 +17,7 @@ from cozystack_iac.findings import Verdict
 from cozystack_iac.settings import Site
 
 # Stages that only ask once and answer at once; all others may wait for minutes.
-INSTANT = {"NodeProbe", "Unclaimed", "KubeconfigFile"}
+INSTANT = {"NodeProbe", "Unclaimed", "Present", "KubeconfigFile"}
 STAGE = "pulumi-python:dynamic/cozystack:"
 ROOT = Path(__file__).parents[2]
 B64 = base64.b64encode(b"pem").decode()
@@ -238,3 +238,10 @@ def test_a_kubeconfig_of_another_cluster_never_reaches_the_provider() -> None:
         own_kubeconfig(text, "https://10.9.9.9:6443")
     with pytest.raises(pulumi.RunError, match="is empty"):
         own_kubeconfig("", "https://10.0.0.10:6443")
+
+
+@pytest.mark.parametrize(("classes", "made", "looked"), [("create", 2, 0), ("adopt", 0, 1), ("skip", 0, 0)])
+def test_storage_classes_are_made_used_or_left_alone(classes: str, made: int, looked: int) -> None:
+    engine = build(Site.model_validate({**SITE, "storage": {"classes": classes}}), "https://10.0.0.10:6443")
+    assert len(engine.of("kubernetes:storage.k8s.io/v1:StorageClass")) == made
+    assert len(engine.of("Present")) == looked

@@ -201,7 +201,7 @@ def test_a_kubeconfig_of_this_cluster_passes_unchanged() -> None:
         ),
         (config(clusters=[{"name": "lab", "cluster": {"server": "http://10.0.0.10:6443"}}]), "not an https"),
         (config(users=[{"name": "admin@lab", "user": {}}]), "no credentials"),
-        (config(users=[{"name": "admin@lab", "user": {"client-key": "/root/key"}}]), "refers to a file"),
+        (config(users=[{"name": "admin@lab", "user": {"client-key": "/home/me/key"}}]), "refers to a file"),
         (config(users=[{"name": "admin@lab", "user": {"exec": {"command": "aws"}}}]), "helper program"),
     ],
 )

@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import pytest
@@ -22,6 +22,8 @@ from cozystack_iac.talos.fleet import MachineRef
 from cozystack_iac.talos.membership import ClusterMembershipProvider, MembershipInputs, MembershipOutputs
 from lab.scenario import MachineChange
 from tests.talos_site import NET, Site, playing, scenario
+
+T = TypeVar("T")
 
 pytestmark = pytest.mark.faults
 BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -256,8 +258,19 @@ async def test_the_plan_says_what_will_happen_and_what_forbids_it(api: Api) -> N
 async def test_an_inventory_may_be_corrected_before_there_is_a_cluster(api: Api) -> None:
     async with playing(scenario("cp1", "cp2", "cp3")) as site:
         await site.rolled_out()
-        made = await departed(site, "cp3", losses_only=True)
+        made = await _once_etcd_is_known(lambda: departed(site, "cp3", losses_only=True))
         assert [ref.name for ref in made.open] == ["cp3"]
+
+
+async def _once_etcd_is_known(change: Callable[[], Awaitable[T]]) -> T:
+    """A machine that boots cannot say yet whether it has an etcd; until then every change is refused."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                return await change()
+            except StageFailed as refused:
+                assert "MEM-005" in str(refused)
+                await asyncio.sleep(0.1)
 
 
 async def test_a_machine_that_got_another_address_is_refused(api: Api) -> None:

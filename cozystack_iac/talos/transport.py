@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import errno
 import hashlib
 import resource
@@ -238,14 +239,22 @@ class Connection(Channel):
             sock = await self._dial()
         except OSError as error:
             raise explain(self.address, error) from None
+        handed_over = False
         try:
             await self._take_session()
             self.doing = "it took the connection and said nothing"
+            handed_over = True
             protocol = await self._handshake(sock)
             self.doing = "it is connected but did not reply"
             return protocol
         except BaseException as error:
-            sock.close()
+            if handed_over:
+                # The loop's transport owns the descriptor: closing it here would free its number under that transport,
+                # and the next dial that is given the number would fail. At its end of file the transport closes itself.
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+            else:
+                sock.close()
             self._give_session_back()
             if isinstance(error, ssl.SSLCertVerificationError):
                 raise await self._second_look(explain(self.address, error)) from None

@@ -38,7 +38,8 @@ from cozystack_iac.platform.components import (
     RootTenant,
     RootTenantArgs,
 )
-from cozystack_iac.readiness.stages import PlatformReady, Reachability
+from cozystack_iac.readiness.reach_stages import Reachability
+from cozystack_iac.readiness.stages import PlatformReady
 from cozystack_iac.settings import Disk, Node, Site
 from cozystack_iac.settings.site import KUBE_API_PORT
 from cozystack_iac.storage import classes, zfs

@@ -11,7 +11,8 @@ from pulumi import ComponentResource, Input, Output, ResourceOptions
 
 from cozystack_iac.kube.stages import Unclaimed
 from cozystack_iac.storage import classes, linstor, zfs
-from cozystack_iac.storage.stages import LinstorReady, PoolsRegistered, ZpoolsOnline
+from cozystack_iac.storage.linstor_stages import LinstorReady, PoolsRegistered
+from cozystack_iac.storage.stages import ZpoolsOnline
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from cozystack_iac.readiness import probes
+from cozystack_iac.readiness.reach_stages import ReachabilityProvider, ReachInputs
 from cozystack_iac.readiness.reachability import (
     Dns,
     Failure,
@@ -32,7 +33,6 @@ from cozystack_iac.readiness.reachability import (
     judge,
     judge_dns,
 )
-from cozystack_iac.readiness.stages import ReachabilityProvider, ReachInputs
 from cozystack_iac.stage import Progress, StageFailed
 
 IP = ip_address("10.0.0.11")

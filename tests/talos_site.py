@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,10 +22,11 @@ from cozystack_iac.talos.stages import (
 from lab.machines import Machines
 from lab.scenario import Scenario
 from lab.world import World
+from tests.addresses import prefix
 from tests.machine_configs import Secrets
 from tests.talos_machine import Authority, server_context
 
-NET = f"127.{130 + os.getpid() % 100}"  # several runs of the tests may share a host
+NET = prefix()
 DISKS = [{"dev": "sda", "size": "64GiB", "serial": "SYS"}, {"dev": "sdb", "size": "200GiB", "serial": "DATA"}]
 
 

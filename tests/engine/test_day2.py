@@ -15,10 +15,11 @@ from cozystack_iac.kube.client import Kube, Object, Ref
 from lab import control, scenario
 from lab.session import Done
 from lab.stack import stack_file
+from tests.addresses import prefix
 from tests.engine.site import SCENARIOS, TALOS_ONLY, LabSite, site
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
-PREFIX = "127.42"
+PREFIX = prefix()
 EVERYBODY = ("cp1", "cp2", "cp3", "cp4", "w1", "w2")
 T = TypeVar("T")
 PDBS = Ref("policy/v1", "poddisruptionbudgets", "default")

@@ -11,10 +11,11 @@ import pytest
 from lab import scenario
 from lab.session import Done
 from lab.stack import stack_file
+from tests.addresses import prefix
 from tests.engine.site import SCENARIOS, LabSite, site
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
-PREFIX = "127.42"
+PREFIX = prefix()
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from ruamel.yaml import YAML
 
 from lab import toolchain
 from lab.session import Session
+from tests.addresses import prefix
 from tests.engine.site import stack_config
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
@@ -21,7 +22,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
     """The program without any lab behind it: nothing listens on these addresses."""
     tools = toolchain.ensure(tmp_path, console=Console(stderr=True))
     stack_file = tmp_path / "stack.yaml"
-    write(stack_file, stack_config("127.25", {"cp1", "cp2", "cp3"}))
+    write(stack_file, stack_config(prefix(), {"cp1", "cp2", "cp3"}))
     made = Session(tmp_path, tools, stack_file)
     made.prepare()
     yield made
@@ -33,7 +34,7 @@ def write(path: Path, config: dict[str, Any]) -> None:
 
 
 def test_a_blocking_finding_stops_the_preview_with_the_table_and_contacts_nothing(session: Session) -> None:
-    config = stack_config("127.25", {"cp1", "cp2", "cp3"})
+    config = stack_config(prefix(), {"cp1", "cp2", "cp3"})
     config["cozystack:talos"]["vip"] = config["cozystack:nodes"][0]["address"]
     config["cozystack:network"]["podCIDR"] = "banana"
     session.configure(config)
@@ -78,8 +79,8 @@ def large(prefix: str, nodes: Any) -> dict[str, Any]:
 
 
 def test_a_thousand_machines_in_a_file_of_their_own_preview(session: Session) -> None:
-    (session.project / "nodes.json").write_text(json.dumps(thousand("127.25")))
-    session.configure(large("127.25", {"file": "nodes.json"}))
+    (session.project / "nodes.json").write_text(json.dumps(thousand(prefix())))
+    session.configure(large(prefix(), {"file": "nodes.json"}))
     done = session.preview()
     assert done.code == 0, done.output[-4000:]
     assert "skipped" in done.output
@@ -88,7 +89,7 @@ def test_a_thousand_machines_in_a_file_of_their_own_preview(session: Session) ->
 def test_a_thousand_machines_inline_are_refused_with_the_way_out(
     session: Session, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    session.configure(large("127.25", thousand("127.25")))
+    session.configure(large(prefix(), thousand(prefix())))
     assert session.engine.run("preview", ["--non-interactive"]) == 1
     said = capsys.readouterr().err
     assert "CFG-006" in said

@@ -12,6 +12,7 @@ import pytest
 from cozystack_iac.kube.kubeconfig import parse
 from lab.session import Done
 from lab.state import StateDir
+from tests.addresses import prefix
 from tests.engine.site import LabSite, site
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
@@ -52,7 +53,7 @@ EXPECTED_TYPES = {
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabSite]:
-    with site(tmp_path_factory.mktemp("install"), "127.20") as made:
+    with site(tmp_path_factory.mktemp("install"), prefix()) as made:
         yield made
 
 
@@ -97,7 +98,7 @@ def test_every_machine_was_configured_once_and_etcd_bootstrapped_once(lab: LabSi
 def test_the_kubeconfig_file_is_private_and_leads_to_this_cluster(lab: LabSite, installed: Done) -> None:
     path = Path(lab.config["cozystack:access"]["kubeconfigFile"])
     assert path.stat().st_mode & 0o777 == 0o600
-    assert parse(path.read_text()).server == "https://127.20.0.10:6443"
+    assert parse(path.read_text()).server == f"https://{prefix()}.0.10:6443"
 
 
 def test_every_dynamic_resource_has_a_type_of_its_own(lab: LabSite, installed: Done) -> None:
@@ -217,7 +218,7 @@ def test_the_decoy_would_have_noticed(lab: LabSite) -> None:
 
 
 def test_the_lab_leaves_nothing_behind(tmp_path: Path) -> None:
-    with site(tmp_path, "127.21", "one-node") as made:
+    with site(tmp_path, prefix(1), "one-node") as made:
         record = made.state.read()
         assert record is not None
         ports = [p.port for p in record.processes if p.port]

@@ -22,20 +22,15 @@ from lab.controlplane import BINARIES, ControlPlane
 from lab.machines.config import decode
 from lab.scenario import Delays, Effect, Scenario
 from lab.state import StateDir
-from lab.supervisor import LabFailed, address_problems
+from lab.supervisor import LabFailed
 from lab.world import EtcdPhase, MachineState, Member, Stage, World
+from tests.addresses import prefix
 
 pytestmark = pytest.mark.engine
 together = pytest.mark.asyncio(loop_scope="module")  # the tests of one control plane share its event loop
 
 
-def free_prefix() -> str:
-    """A loopback /16 in which no other lab of this machine listens; several may run at once."""
-    candidates = (f"127.{second}" for second in range(100, 250))
-    return next(each for each in candidates if not address_problems(Scenario.fleet(3, each, vip=f"{each}.0.10")))
-
-
-PREFIX = free_prefix()
+PREFIX = prefix()
 PODS = Ref("v1", "pods", "default")
 NODES = Ref("v1", "nodes")
 TOLERATES_ALL = [{"operator": "Exists"}]
@@ -347,7 +342,7 @@ async def test_nothing_but_the_control_plane_listens_off_loopback(control_plane:
 
 @pytest.fixture
 def scenario() -> Scenario:
-    return Scenario.fleet(3, free_prefix())
+    return Scenario.fleet(3, prefix(1))
 
 
 @pytest.fixture

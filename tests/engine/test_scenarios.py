@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,10 +23,11 @@ from lab.session import Session
 from lab.stack import stack_file
 from lab.state import StateDir
 from lab.world import World
+from tests.addresses import prefix
 from tests.engine.site import TALOS_ONLY
 from tests.engine.story import Outcome, Story, story
 
-PREFIX = f"127.{130 + os.getpid() % 120}"  # runs side by side do not meet
+PREFIX = prefix()
 SCENARIOS = sorted((Path(__file__).parents[2] / "lab" / "scenarios").glob("*.yaml"))
 SCALE = 1000  # real-life seconds per second: nobody but the machines takes time here
 

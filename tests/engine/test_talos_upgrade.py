@@ -13,6 +13,7 @@ from cozystack_iac.kube.client import Kube
 from cozystack_iac.kube.drain import NODES
 from lab import control
 from lab.session import Done
+from tests.addresses import prefix
 from tests.engine.site import TALOS_ONLY, LabSite, site
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
@@ -58,7 +59,7 @@ def resource(lab: LabSite, name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabSite]:
-    with site(tmp_path_factory.mktemp("upgrade"), "127.41", "upgrade-interrupted", program=TALOS_ONLY) as made:
+    with site(tmp_path_factory.mktemp("upgrade"), prefix(), "upgrade-interrupted", program=TALOS_ONLY) as made:
         yield made
 
 
@@ -74,7 +75,7 @@ def finished(lab: LabSite, interrupted: Done) -> Done:
 
 def test_an_upgrade_stops_at_the_first_failure_with_everybodys_state(lab: LabSite, interrupted: Done) -> None:
     assert interrupted.code != 0
-    assert "cp2 (127.41.0.12) was not upgraded." in interrupted.output
+    assert f"cp2 ({prefix()}.0.12) was not upgraded." in interrupted.output
     assert "could not be upgraded: error pulling image: not found" in interrupted.output
     assert re.search(r"cp1 +runs v1.13.6\n", interrupted.output)
     assert re.search(r"cp3 +lacks drbd, zfs\n", interrupted.output)
@@ -143,7 +144,7 @@ def test_a_machine_that_was_downgraded_by_hand_is_drift_and_the_next_up_repairs_
 
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabSite]:
-    with site(tmp_path_factory.mktemp("minor"), "127.44", "upgrade-minor", program=TALOS_ONLY) as made:
+    with site(tmp_path_factory.mktemp("minor"), prefix(1), "upgrade-minor", program=TALOS_ONLY) as made:
         made.config["cozystack:talos"]["version"] = "v1.12.7"
         made.session.configure(made.config)
         yield made

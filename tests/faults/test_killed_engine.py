@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from cozystack_iac.runner import locks
+from tests.addresses import prefix
 from tests.engine.site import LabSite, site
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
@@ -37,7 +38,7 @@ def until(condition: object, timeout_s: float = 60) -> None:
 
 @pytest.mark.parametrize("moment", ["machine cp1 config applied", "release cozy-cilium/cilium"])
 def test_an_install_whose_engine_was_killed_is_finished_by_the_next_up(tmp_path: Path, moment: str) -> None:
-    with site(tmp_path, "127.22", "one-node") as lab:
+    with site(tmp_path, prefix(), "one-node") as lab:
         process = lab.session.start("up", "--yes", "--skip-preview")
         until(lambda: lab.events(moment), 120)
         os.kill(process.pid, signal.SIGKILL)

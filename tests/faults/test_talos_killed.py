@@ -23,6 +23,7 @@ import pytest
 
 from cozystack_iac.runner import locks
 from lab import control
+from tests.addresses import prefix
 from tests.engine.site import TALOS_ONLY, LabSite, site
 
 pytestmark = [pytest.mark.faults, pytest.mark.engine, pytest.mark.timeout(240)]
@@ -69,7 +70,7 @@ def test_there_are_twenty_moments_and_both_victims_have_their_share() -> None:
 
 @pytest.mark.parametrize(("scenario", "story"), STORIES.values(), ids=STORIES)
 def test_whatever_is_killed_whenever_the_next_up_converges(tmp_path: Path, scenario: str, story: list[Moment]) -> None:
-    with site(tmp_path, "127.42", scenario, program=TALOS_ONLY, scale=SCALE) as lab:
+    with site(tmp_path, prefix(), scenario, program=TALOS_ONLY, scale=SCALE) as lab:
         kills: list[int] = [0]
         told = [kill(lab, moment, kills) for moment in story]
         done = run_to_the_end(lab)

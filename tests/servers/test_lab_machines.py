@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import ssl
 import time
 from collections.abc import Callable, Coroutine
@@ -46,9 +45,10 @@ from lab.machines import Machines
 from lab.machines.resources import KINDS
 from lab.scenario import MachineChange, Scenario
 from lab.world import World
+from tests.addresses import prefix
 from tests.machine_configs import Secrets
 
-NET = f"127.{50 + os.getpid() % 200}"  # runs side by side do not meet
+NET = prefix()
 MINORS = {10: "v1.10.9", 11: "v1.11.6", 12: "v1.12.7", 13: "v1.13.6", 14: "v1.14.0"}
 DISKS = [{"dev": "sda", "size": "64GiB", "serial": "SYS"}, {"dev": "sdb", "size": "200GiB", "serial": "DATA"}]
 

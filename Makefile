@@ -9,13 +9,17 @@ PY := $(VENV)/bin/python
 STACK ?= dev
 LAB_STATE ?= .lab
 ARGS ?=
+CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
+JOBS ?= $(shell echo $$(($(CORES) < 4 ? $(CORES) : 4)))
+# One file is one unit of work: its tests share a lab. Files go out in order, so the long ones at the end are spread.
+PYTEST := -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help lab lab-up lab-down lab-destroy lab-status test test-unit test-quick test-engine check preview up destroy refresh doctor \
 	tools lint format docs bench lock clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo; echo "  Variables: STACK=$(STACK) (stack to work on), ARGS='…' (passed on to pulumi or pytest)"
+	@echo; echo "  Variables: STACK=$(STACK) (stack to work on), ARGS='…' (passed on to pulumi or pytest), JOBS=$(JOBS) (test files side by side)"
 
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, this is " + sys.version.split()[0])'
@@ -62,16 +66,16 @@ destroy: $(VENV)/.ready ## Forget the stack; data on disks stays
 	@$(PY) -m cozystack_iac.runner destroy --stack $(STACK) $(ARGS)
 
 test: tools lint ## All tests
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) $(PYTEST) $(ARGS)
 
 test-unit: $(VENV)/.ready ## Fast tests: pure code and mocks, below 20 seconds
 	@$(PY) -m pytest tests/unit $(ARGS)
 
 test-quick: $(VENV)/.ready ## All tests that need neither engine nor toolchain
-	@$(PY) -m pytest tests/unit tests/vectors tests/properties tests/servers $(ARGS)
+	@$(PY) $(PYTEST) tests/unit tests/vectors tests/properties tests/servers $(ARGS)
 
 test-engine: tools ## The real engine on the lab
-	@$(PY) -m pytest tests/engine tests/faults $(ARGS)
+	@$(PY) $(PYTEST) tests/engine tests/faults $(ARGS)
 
 lint: $(VENV)/.ready ## Formatting, lint and types
 	@$(VENV)/bin/ruff format --check --quiet . && $(VENV)/bin/ruff check --quiet . && $(VENV)/bin/mypy

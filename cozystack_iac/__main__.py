@@ -1,12 +1,16 @@
-"""`python -m cozystack_iac`: judge a stack file without the engine, and print or write what is generated from the code."""
+"""`python -m cozystack_iac`: judge a stack file without the engine, write a support bundle or what is generated from the code."""
 
 import argparse
+import asyncio
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cozystack_iac.findings import Verdict, as_json, as_markdown, table
+from cozystack_iac.kube.access import from_file
+from cozystack_iac.kube.kubeconfig import BadKubeconfig
+from cozystack_iac.readiness import bundle, known
 from cozystack_iac.rules import reference as findings_reference
 from cozystack_iac.rules import verdict
 from cozystack_iac.settings import load
@@ -23,6 +27,7 @@ def schema_text() -> str:
 
 GENERATED: Mapping[str, Callable[[], str]] = {
     "findings.md": findings_reference.markdown,
+    "known-failures.md": known.markdown,
     "settings.md": settings_reference.markdown,
     "stack.schema.json": schema_text,
 }
@@ -47,6 +52,19 @@ def _parser() -> argparse.ArgumentParser:
     docs = commands.add_parser("docs", help="write the generated documents")
     docs.add_argument("folder", type=Path, nargs="?", default=Path("docs"), help="default: docs")
     docs.set_defaults(run=_docs)
+    help_ = "look at a cluster and write a support bundle without secrets; nothing is sent anywhere"
+    support = commands.add_parser("bundle", help=help_)
+    support.add_argument(
+        "--kubeconfig", type=Path, required=True, help="of the cluster; nothing is taken from the environment"
+    )
+    support.add_argument("--context", default="", help="default: the file's current one")
+    support.add_argument(
+        "--stack", type=Path, metavar="STACKFILE", help="adds its findings, and how machines and names answer"
+    )
+    support.add_argument(
+        "--out", type=Path, default=bundle.FOLDER, help=f"folder for the archive; default: {bundle.FOLDER}"
+    )
+    support.set_defaults(run=_bundle)
     return parser
 
 
@@ -58,6 +76,20 @@ def _check(options: argparse.Namespace) -> int:
 
 def _schema(_: argparse.Namespace) -> int:
     sys.stdout.write(schema_text())
+    return 0
+
+
+def _bundle(options: argparse.Namespace) -> int:
+    try:
+        text = options.kubeconfig.expanduser().read_text()
+        if options.context:
+            text = from_file(str(options.kubeconfig), options.context).text
+        path = asyncio.run(bundle.on_demand(text, options.out, options.stack))
+    except (OSError, BadKubeconfig) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(path.absolute())
+    print("Nothing was sent anywhere. Look through it before you hand it to anybody; issue.md in it is ready to paste.")
     return 0
 
 

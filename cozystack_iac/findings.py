@@ -65,7 +65,8 @@ class Rule:
 
     `title` says in a few words what must hold, `why` what happens otherwise, `remedy` the usual way out (each finding carries
     its own, more exact one). `overridable` rules can be named in the stack file's `allow:`. Those that are `soft_on_existing`
-    only warn where the cluster is there already, since nobody is going to rebuild it.
+    only warn where the cluster is there already, since nobody is going to rebuild it. Rules that are `live` are judged by a
+    look at the world: whether an override of one is needed cannot be told offline.
     """
 
     code: str
@@ -75,6 +76,7 @@ class Rule:
     remedy: str = ""
     overridable: bool = False
     soft_on_existing: bool = False
+    live: bool = False
 
     def __post_init__(self) -> None:
         known = _REGISTRY.setdefault(self.code, self)
@@ -171,7 +173,7 @@ def as_markdown(verdict: Verdict) -> str:
     """The verdict as a Markdown table, for pull requests."""
     lines = ["| | code | where | problem | fix |", "|---|---|---|---|---|"]
     for finding in verdict.findings:
-        fix = finding.fix if finding.command is None else f"{finding.fix}: `{finding.command}`"
+        fix = finding.fix if finding.command is None else f"{finding.fix}: `{'`, `'.join(finding.command.splitlines())}`"
         cells = (
             finding.severity.value,
             finding.code,

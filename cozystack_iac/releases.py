@@ -1,7 +1,7 @@
 """Facts per Cozystack release: one small table for rules, machine configs and the package builder.
 
-Everything here was read from the release tags of github.com/cozystack/cozystack. A release whose minor is not in the table is
-refused: its facts are not guessed.
+Everything here was read from the release tags of github.com/cozystack/cozystack. A minor older than the table is refused: its
+facts are not guessed. One that is newer is taken for its newest known neighbour, and the rules say so.
 """
 
 import re
@@ -213,7 +213,17 @@ class Release:
     @property
     def known(self) -> bool:
         """Whether the very patch was read, and not only its minor."""
-        return not self.version.pre and self.version <= LATEST[self.version.series]
+        return not self.version.pre and self.version <= self.neighbour and not self.beyond
+
+    @property
+    def beyond(self) -> bool:
+        """Whether the minor is newer than all that were read: the facts are those of the newest one."""
+        return self.version.series not in LATEST
+
+    @property
+    def neighbour(self) -> Version:
+        """The newest release that was read of this minor, or of all when the minor was not read."""
+        return LATEST.get(self.version.series) or max(LATEST.values())
 
     @property
     def chart_namespace(self) -> Literal["kube-system", "cozy-system"]:
@@ -237,7 +247,12 @@ class Release:
 
     @property
     def oidc_later(self) -> bool:
-        """Whether OIDC has to be switched on in a second step. 1.4 needs it at once instead: see `KNOWN_BROKEN`."""
+        """Whether OIDC is switched on in a second step, after the platform has converged without it.
+
+        Up to 1.5 upstream's own end-to-end suites enable it last, and an empty internal URL deadlocks (cozystack#3288). 1.4 cannot
+        converge without OIDC (cozystack#2869, `dashboard-without-oidc` below), so there it is on at once, with the internal URL
+        that its charts take (packages/system/dashboard/templates/gatekeeper.yaml: no discovery when it is set).
+        """
         return not self.oidc_at_install and self.version.series != (1, 4)
 
     def has(self, key: str) -> bool:
@@ -296,7 +311,7 @@ KNOWN_BROKEN: Mapping[str, KnownBroken] = {
             _version("1.4.0"),
             _version("1.5.0"),
             "the dashboard's token proxy restarts for ever and never listens; whatever depends on the dashboard never gets ready",
-            "switch OIDC on, do not expose the dashboard, or use 1.5.0 or later",
+            "switch OIDC on, or use 1.5.0 or later",
             "cozystack#2869, fixed by 2abc7c2ab",
         ),
         KnownBroken(
@@ -319,11 +334,16 @@ KNOWN_BROKEN: Mapping[str, KnownBroken] = {
 }
 
 
+def hosted_without(release: Release) -> tuple[str, ...]:
+    """Packages that isp-hosted has to leave out: from 1.5 on one needs a package of the iaas bundle (bundles/paas.yaml)."""
+    return ("cozystack.backupstrategy-controller",) if release.version.series >= (1, 5) else ()
+
+
 @lru_cache(maxsize=64)
 def find(text: str) -> Release | None:
-    """The release for `1.6.2` or `v1.6.2`; None when the text is no version or its minor is not in the table."""
+    """The release for `1.6.2` or `v1.6.2`; None when the text is no version, or one older than the table or of another major."""
     version = Version.parse(text)
-    if version is None or version.series not in LATEST:
+    if version is None or version.series < min(LATEST) or version.major > max(LATEST)[0]:
         return None
     pins = [talos for since, talos in _TALOS_PINS if since <= version]
     # A pre-release of the very first version in the table carries what that version carries.

@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 import psutil
 
 from cozystack_iac.findings import table
+from cozystack_iac.readiness import bundle
 from cozystack_iac.rules import verdict
 from cozystack_iac.settings.load import from_file
 
@@ -60,6 +61,14 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
     return {**base, "KUBECONFIG": os.devnull, "PULUMI_SKIP_UPDATE_CHECK": "true"}
 
 
+def support(project: Path, stack: str, base: Mapping[str, str]) -> dict[str, str]:
+    """Where stages leave their support bundles, and the stack file whose findings belong in them."""
+    return {
+        bundle.FOLDER_VARIABLE: base.get(bundle.FOLDER_VARIABLE) or str(project.absolute() / bundle.FOLDER),
+        bundle.STACK_VARIABLE: str(project.absolute() / f"Pulumi.{stack}.yaml"),
+    }
+
+
 def locks(backend: Path, stack: str) -> list[Lock]:
     """The locks a file backend holds on a stack; unreadable ones are left out, the engine will name them."""
     found = []
@@ -84,7 +93,7 @@ class Engine:
     def __init__(self, stack: str, *, env: Mapping[str, str], project: Path = ROOT) -> None:
         """`project` is the folder with Pulumi.yaml and the stack file."""
         self._stack = stack
-        self._env = environment(env)
+        self._env = {**environment(env), **support(project, stack, env)}
         self._project = project
         self._executable = shutil.which("pulumi", path=self._env.get("PATH")) or ""
         if not self._executable:

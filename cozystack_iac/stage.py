@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import socket
-import sys
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import pulumi
@@ -36,9 +33,11 @@ from pulumi.dynamic import (
 from pulumi.output import Unknown
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from cozystack_iac import engine_watch, record
 from cozystack_iac.findings import Finding, Severity, block
+from cozystack_iac.readiness import bundle
 
-ENGINE_POLL_S = 0.5  # how soon an orphaned stage notices that its engine is gone
+TOOK = "took"  # output of every stage: when its last run started (UTC) and its seconds
 
 
 class Properties(BaseModel):
@@ -68,13 +67,6 @@ class StageFailed(Exception):
         indent = " " * (width + 4)
         body = (f"  {label.ljust(width)}  {indent.join(text.splitlines(keepends=True))}" for label, text in rows)
         return "\n".join([self.what, *body])
-
-
-class EngineGone(BaseException):
-    """The engine that asked for this operation is dead: nobody can record its result, so stop at the next safe point.
-
-    A `BaseException`, as `KeyboardInterrupt` is: no stage may mistake it for a failure of the outside world and retry.
-    """
 
 
 class Progress:
@@ -143,6 +135,8 @@ class StageProvider(ResourceProvider, ABC, Generic[In, Out]):
     matters: ClassVar[frozenset[str] | None] = None
     """Inputs whose change runs the stage again; None means all but budgets (names ending in `_s`)."""
     replaces: ClassVar[frozenset[str]] = frozenset()
+    on_cluster: ClassVar[bool] = True
+    """Whether a stage with an input `kubeconfig` works on that cluster: its runs and failures are then recorded there."""
     late: ClassVar[frozenset[str]] = frozenset()
     """Inputs that `preflight` can do without: while unknown (a first preview) they keep their defaults, others stop it."""
 
@@ -157,6 +151,10 @@ class StageProvider(ResourceProvider, ABC, Generic[In, Out]):
         named = {*cls.secret, *(cls.matters or ()), *cls.replaces, *cls.late}
         if named - fields:
             raise TypeError(f"{cls.__name__} names properties that do not exist: {', '.join(sorted(named - fields))}")
+        for name in cls.inputs.model_fields.keys() & cls.outputs.model_fields.keys():
+            if cls.inputs.model_fields[name].annotation != cls.outputs.model_fields[name].annotation:
+                # They share one place in the state, so the next run would always find a difference.
+                raise TypeError(f"{cls.__name__} has an input and an output called {name} that can never be equal")
         needed = [name for name in sorted(cls.late) if cls.inputs.model_fields[name].is_required()]
         if needed:
             raise TypeError(f"{cls.__name__} has no default for what may come late: {', '.join(needed)}")
@@ -166,6 +164,13 @@ class StageProvider(ResourceProvider, ABC, Generic[In, Out]):
     async def preflight(self, new: In, known: In | None) -> list[Finding]:
         """Read-only questions to the live world, during preview and update alike. `known`: the inputs already built."""
         return []
+
+    async def noticed(self, new: In, known: In) -> Mapping[str, Any]:
+        """Inputs of a stage that was built before which only a look at the world can fill in, so that they show in the plan.
+
+        Read-only, like `preflight`, and never failing: what cannot be found out is what it was.
+        """
+        return {}
 
     @abstractmethod
     async def establish(self, inputs: In, progress: Progress) -> Out:
@@ -189,7 +194,7 @@ class StageProvider(ResourceProvider, ABC, Generic[In, Out]):
     # What the engine calls ------------------------------------------------------------------------------------------
 
     def configure(self, req: ConfigureRequest) -> None:
-        _serve_as_provider()
+        engine_watch.serve_as_provider()
 
     def check(self, _olds: dict[str, Any], news: dict[str, Any]) -> CheckResult:
         given = _plain(news)
@@ -206,6 +211,8 @@ class StageProvider(ResourceProvider, ABC, Generic[In, Out]):
         for finding in findings:
             if finding.severity is not Severity.ERROR:
                 _print_line(f"{self._title()}: {block(finding)}")
+        if known is not None and not blocking:
+            given.update(self._run(self.noticed(new, cast("In", known))))
         return CheckResult(given, blocking)
 
     def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> DiffResult:
@@ -220,17 +227,18 @@ class StageProvider(ResourceProvider, ABC, Generic[In, Out]):
         return DiffResult(changes=changes, replaces=replaces, stables=[], delete_before_replace=True)
 
     def create(self, props: dict[str, Any]) -> CreateResult:
-        given = _plain(props)
-        progress = self._progress()
-        made = self._run(self.establish(self._inputs(given), progress), progress)
-        return CreateResult(self._title(), self._state(given, made))
+        given, took = _plain(props), Stopwatch()
+        progress, inputs = self._progress(), self._inputs(given)
+        made = self._run(self._recorded(inputs, self.establish(inputs, progress)), progress)
+        return CreateResult(self._title(), self._state({**given, TOOK: took.so_far()}, made))
 
     def update(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> UpdateResult:
-        given, old = _plain(_news), _plain(_olds)
+        given, old, took = _plain(_news), _plain(_olds), Stopwatch()
         known = Known(self._try(self.inputs, old), self._try(self.outputs, old))
-        progress = self._progress()
-        made = self._run(self.revise(self._inputs(given), cast("Known[In, Out]", known), progress), progress)
-        return UpdateResult(self._state(given, made))
+        progress, inputs = self._progress(), self._inputs(given)
+        work = self.revise(inputs, cast("Known[In, Out]", known), progress)
+        made = self._run(self._recorded(inputs, work), progress)
+        return UpdateResult(self._state({**given, TOOK: took.so_far()}, made))
 
     def read(self, id_: str, props: dict[str, Any]) -> ReadResult:
         given = _plain(props)
@@ -278,96 +286,47 @@ class StageProvider(ResourceProvider, ABC, Generic[In, Out]):
     def _state(self, given: Mapping[str, Any], made: Properties) -> dict[str, Any]:
         """Inputs beside outputs, because `diff` and `delete` are handed nothing else. Same names keep their secrecy."""
         known = {name: given[name] for name in self.inputs.model_fields if name in given}
-        return {**known, **made.model_dump(mode="json")}
+        took = {TOOK: given[TOOK]} if given.get(TOOK) else {}  # a refresh leaves it as it was
+        return {**known, **made.model_dump(mode="json"), **took}
+
+    async def _recorded(self, inputs: In, work: Coroutine[Any, Any, T]) -> T:
+        """Do `work`. A stage on the cluster leaves its mark there: that the run has begun, and where it failed.
+
+        After a failure it also leaves a support bundle beside the project, and the message names the file.
+        """
+        kubeconfig = str(getattr(inputs, "kubeconfig", "")) if self.on_cluster else ""
+        if not kubeconfig:
+            return await work
+        try:
+            await record.begin(kubeconfig, self._title())
+        except BaseException:
+            work.close()
+            raise
+        try:
+            return await work
+        except Exception as error:
+            # Texts of what nobody foresaw may hold anything, so only its kind is written down.
+            what = error.what if isinstance(error, StageFailed) else f"unexpected: {type(error).__name__}"
+            await record.fail(kubeconfig, self._title(), what)
+            told = error if isinstance(error, StageFailed) else None
+            about = bundle.subjects(told.details) if told else ()
+            rows = await bundle.after_failure(kubeconfig, self._title(), str(told or what), about)
+            if told:
+                told.details |= {row: text for row, text in rows.items() if row not in told.details}
+            raise
 
     def _run(self, work: Coroutine[Any, Any, T], progress: Progress | None = None) -> T:
-        engine = _engine
-        with engine.operation():
-            return asyncio.run(_until_engine_is_gone(work, engine, progress))
+        return engine_watch.run(work, progress.heartbeat if progress else None)
 
 
-class EngineWatch:
-    """Knows whether the engine that started this provider process still lives.
+class Stopwatch:
+    """When an operation started and how long it took, for the timeline of the install."""
 
-    A killed engine leaves its providers running (docs/architecture.md, "Killed runs"). The parent process is the first
-    sign, the engine's address (the provider's last argument) the second: a shell between the two would hide the first.
-    """
+    def __init__(self) -> None:
+        self._started, self._since = datetime.now(UTC), time.monotonic()
 
-    def __init__(self, *, parent: Callable[[], int] = os.getppid, address: tuple[str, int] | None = None) -> None:
-        self._parent, self._first_parent, self._address = parent, parent(), address
-        self.gone = threading.Event()
-        self._running = 0
-        self._idle = threading.Condition()
-
-    def look(self) -> None:
-        if self._parent() != self._first_parent or (self._address and not _listens(*self._address)):
-            self.gone.set()
-
-    @contextlib.contextmanager
-    def operation(self) -> Iterator[None]:
-        with self._idle:
-            self._running += 1
-        try:
-            yield
-        finally:
-            with self._idle:
-                self._running -= 1
-                self._idle.notify_all()
-
-    def guard(self) -> None:
-        """Look for ever; once the engine is gone, let running operations reach a safe point, then end this process."""
-        while not self.gone.wait(ENGINE_POLL_S):
-            self.look()
-        with self._idle:
-            self._idle.wait_for(lambda: self._running == 0, timeout=30)
-        os._exit(1)
-
-
-def _listens(host: str, port: int) -> bool:
-    try:
-        with socket.create_connection((host, port), timeout=2):
-            return True
-    except ConnectionRefusedError:
-        return False
-    except OSError:
-        return True  # slow is not dead
-
-
-def _engine_address(argv: list[str]) -> tuple[str, int] | None:
-    host, _, port = (argv[-1] if argv else "").rpartition(":")
-    return (host, int(port)) if host and port.isdigit() else None
-
-
-_engine = EngineWatch()
-
-
-def _serve_as_provider() -> None:
-    """Once per provider process: quiet frames, and no orphan."""
-    global _engine
-    main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    if main is None or main.name != "pulumi.dynamic.__main__" or getattr(sys, "tracebacklimit", None) == 0:
-        return
-    sys.tracebacklimit = 0  # users of a failed stage read the message, not our frames
-    _engine = EngineWatch(address=_engine_address(sys.argv[1:]))
-    threading.Thread(target=_engine.guard, name="engine-watch", daemon=True).start()
-
-
-async def _until_engine_is_gone(
-    work: Coroutine[Any, Any, T], engine: EngineWatch, progress: Progress | None = None
-) -> T:
-    """Run `work`, keep its progress visible, and cancel it at its next await once the engine has died."""
-    task = asyncio.ensure_future(work)
-    while True:
-        done, _ = await asyncio.wait({task}, timeout=ENGINE_POLL_S)
-        if done:
-            return task.result()
-        if progress:
-            progress.heartbeat()
-        if engine.gone.is_set():
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await task
-            raise EngineGone("the engine is gone; run `pulumi up` again: it continues from here")
+    def so_far(self) -> dict[str, Any]:
+        return {"started": record.stamp(self._started), "seconds": round(time.monotonic() - self._since, 1)}
 
 
 @contextlib.asynccontextmanager
@@ -390,6 +349,20 @@ async def poll(question: Callable[[], Awaitable[T | None]], *, every_s: float = 
     return answer
 
 
+_declared: ContextVar[list[StageResource] | None] = ContextVar("_declared", default=None)
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[list[StageResource]]:
+    """Every stage that is declared inside the block, in order, however deep in components: for what concerns all of them."""
+    found: list[StageResource] = []
+    token = _declared.set(found)
+    try:
+        yield found
+    finally:
+        _declared.reset(token)
+
+
 class StageResource(Resource):
     """A stage as a Pulumi resource: known token, declared outputs, secrets marked by its provider's own declaration."""
 
@@ -406,10 +379,12 @@ class StageResource(Resource):
         props: dict[str, Any] = {
             key: Output.secret(value) if key in provider.secret else value for key, value in inputs.items()
         }
-        for output in provider.outputs.model_fields:
+        for output in (*provider.outputs.model_fields, TOOK):
             props.setdefault(output, None)
         secrets = ResourceOptions(additional_secret_outputs=sorted(provider.secret))
         super().__init__(provider, name, props, ResourceOptions.merge(secrets, opts))
+        if (declared := _declared.get()) is not None:
+            declared.append(self)
 
     def output(self, name: str) -> Output[Any]:
         return cast("Output[Any]", getattr(self, name))

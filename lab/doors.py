@@ -38,6 +38,8 @@ def doors(scenario: Scenario) -> Iterator[Door]:
     if scenario.vip is not None:
         yield Door(str(scenario.vip), API_PORT, "Kubernetes API on the VIP")
     yield Door(str(scenario.platform.ingress), scenario.platform.https_port, "ingress: dashboard and API")
+    for resolver in scenario.platform.resolvers:
+        yield Door(str(resolver.address), resolver.port, "resolver")
 
 
 def problems(wanted: Iterable[Door]) -> list[str]:

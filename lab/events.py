@@ -87,6 +87,10 @@ class EventLog:
         """Call `reaction` for every future event, in order, before any waiter wakes."""
         self._reactions.append(reaction)
 
+    def off(self, reaction: Callable[[Event], None]) -> None:
+        """No longer call `reaction`."""
+        self._reactions.remove(reaction)
+
     def find(self, subject: str | None = None, what: str | None = None) -> list[Event]:
         return [e for e in self._events if subject in (None, e.subject) and what in (None, e.what)]
 

@@ -52,10 +52,10 @@ def issue_client(authority: Pair, name: str, groups: Iterable[str] = ()) -> Pair
     )
 
 
-def issue_serving(authority: Pair, name: str, hosts: Iterable[str]) -> Pair:
-    """A serving certificate for `hosts` (DNS names and IP addresses, duplicates welcome)."""
+def issue_serving(authority: Pair, name: str, hosts: Iterable[str], *, ends_in: timedelta = VALIDITY) -> Pair:
+    """A serving certificate for `hosts` (DNS names and IP addresses, duplicates welcome). A negative `ends_in` has ended."""
     attributes = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
-    return _issue(authority, attributes, tuple(dict.fromkeys(hosts)), ExtendedKeyUsageOID.SERVER_AUTH)
+    return _issue(authority, attributes, tuple(dict.fromkeys(hosts)), ExtendedKeyUsageOID.SERVER_AUTH, ends_in)
 
 
 def new_signing_key() -> Pair:
@@ -66,13 +66,17 @@ def new_signing_key() -> Pair:
 
 
 def _issue(
-    authority: Pair, attributes: list[x509.NameAttribute[str]], hosts: tuple[str, ...], purpose: x509.ObjectIdentifier
+    authority: Pair,
+    attributes: list[x509.NameAttribute[str]],
+    hosts: tuple[str, ...],
+    purpose: x509.ObjectIdentifier,
+    ends_in: timedelta = VALIDITY,
 ) -> Pair:
     issuer = x509.load_pem_x509_certificate(authority.crt.encode())
     issuer_key = _load_key(authority.key)
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
-        _builder(x509.Name(attributes), issuer.subject, key.public_key())
+        _builder(x509.Name(attributes), issuer.subject, key.public_key(), ends_in)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(sign_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
@@ -86,7 +90,9 @@ def _issue(
     return Pair(_pem(builder.sign(issuer_key, digest)), _pem_key(key))
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey, ends_in: timedelta = VALIDITY
+) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -94,8 +100,8 @@ def _builder(subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePubl
         .issuer_name(issuer)
         .public_key(public)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCK_SLACK)
-        .not_valid_after(now + VALIDITY)
+        .not_valid_before(min(now, now + ends_in) - CLOCK_SLACK)
+        .not_valid_after(now + ends_in)
     )
 
 

@@ -10,8 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from ruamel.yaml import YAML
 
-from lab import launch, toolchain
+from cozystack_iac import releases
+from cozystack_iac.platform import package, tenant
+from cozystack_iac.settings.load import from_file
+from lab import control, launch, toolchain
 from lab import stack as stacks
+from lab.critical_path import critical_path, measured, side_by_side
 from lab.scenario import Scenario
 from lab.session import CHECKOUT, Session
 from lab.state import StateDir
@@ -39,27 +43,56 @@ def fitting(state: StateDir, scenario: Scenario) -> Path:
 
 def play(state: StateDir, scenario: Scenario, console: Console, stack_file: Path | None = None) -> int:
     """Lab up, preview, up, access summary, times. Continues where an earlier run stopped; returns an exit code."""
-    played = session(state, console, stack_file or fitting(state, scenario))
+    stack_file = stack_file or fitting(state, scenario)
+    played = session(state, console, stack_file)
     began = time.monotonic()
     record = launch.up(state, scenario, console)
     lab_s = time.monotonic() - began
     console.rule("preview: the plan gate")
     played.prepare()
     phases = [("lab ready", lab_s)]
+    span = (0.0, 0.0)
     for title, operation, flags in (
         ("preview", "preview", ["--non-interactive"]),
         ("install", "up", ["--non-interactive", "--yes", "--skip-preview"]),
     ):
         started = time.monotonic()
+        began_at = _now(state)
         code = played.engine.run(operation, flags)
+        span = (began_at, _now(state))
         phases.append((title, time.monotonic() - started))
         if code:
             console.print(f"{operation} failed; the lab goes on running: `make lab` continues, `make lab-down` ends it")
             return code
     console.print(_summary(played))
     console.print(_times(phases, record.control_plane_s, time.monotonic() - began))
+    _compare(state, scenario, stack_file, span, console)
     console.print("the lab goes on running: `make lab-status` shows it, `make lab-down` ends it")
     return 0
+
+
+def _now(state: StateDir) -> float:
+    """The world's time, in real-life seconds since the lab began."""
+    return float(control.ask(state.socket, "state")["now"])
+
+
+def _compare(
+    state: StateDir, scenario: Scenario, stack_file: Path, span: tuple[float, float], console: Console
+) -> None:
+    """The install beside its critical path; nothing when an earlier run had begun it."""
+    site = from_file(stack_file).site
+    release = releases.find(site.cluster.cozystack) if site is not None else None
+    events = [(e["time"], f"{e['subject']} {e['what']}") for e in control.ask(state.socket, "events", since=0)]
+    fresh = any(line == "cluster bootstrapped" and at > span[0] for at, line in events)
+    if site is None or release is None or not fresh:
+        return
+    path = critical_path(scenario, tenant.root_spec(site, release), package.platform_values(site, release))
+    console.print(side_by_side(path, measured(events, *span)))
+    took_s = span[1] - span[0]
+    console.print(
+        f"{took_s / path.total_s:.2f} times the critical path, {(took_s - path.total_s) / scenario.scale:.0f} s of this "
+        f"machine's: each second it computes is {scenario.scale:.0f} s of the lab's"
+    )
 
 
 def run_pulumi(state: StateDir, console: Console, operation: str, flags: list[str]) -> int:

@@ -17,6 +17,7 @@ from ruamel.yaml.error import YAMLError
 
 LOOPBACK = IPv4Network("127.0.0.0/8")
 RESERVED = IPv4Network("127.0.0.0/16")  # the host's own localhost lives here
+FOLDER = Path(__file__).parent / "scenarios"
 TALOS_PORT = 50000  # apid, in maintenance and afterwards
 
 _UNITS = {
@@ -61,7 +62,10 @@ Size = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0)]
 Loopback = Annotated[IPv4Address, Field(), BeforeValidator(lambda v: _loopback(IPv4Address(v)))]
 TUNED_EXTENSIONS = ("drbd", "zfs", "intel-ucode", "amd-ucode")  # of Cozystack's image, as far as anybody looks at them
-Residue = Literal["gpt", "lvm2-pv", "zfs", "luks", "xfs", "ext4", "vfat", "swap", "linux-raid", "drbd", "unknown"]
+Residue = Literal[
+    "lvm2-pv", "zfs", "zfs-data", "drbd", "drbd8", "linux-raid", "linux-raid-1.0", "linux-raid-0.90", "bluestore", "luks",
+    "swap", "iso9660", "ext4", "xfs", "btrfs", "ntfs", "vfat", "squashfs", "talosmeta", "gpt", "gpt-backup", "dos", "unknown",
+]  # fmt: skip
 
 
 class Model(BaseModel):
@@ -69,20 +73,34 @@ class Model(BaseModel):
 
 
 class DiskSpec(Model):
-    """One block device of a machine. `residue` is what a former life left on it; `pool` names a zpool that lives on it."""
+    """One block device of a machine. `residue` is what a former life left on it; `pool` names a zpool that lives on it.
+
+    `held`: the name of a device-mapper device that uses it (`vg--old-root`; with `mpath` in front, a path of a multipath
+    device). `layout` of its pool is said by any of the pool's disks.
+    """
 
     dev: str = Field(pattern=r"^[a-z][a-z0-9]+$")
     size: Size
     serial: str = ""
     wwid: str = ""
     model: str = ""
-    transport: Literal["sata", "nvme", "virtio", "sas", "usb", ""] = "sata"
+    transport: Literal["sata", "nvme", "virtio", "sas", "usb", "mmc", ""] = "sata"
     rotational: bool = False
     readonly: bool = False
     cdrom: bool = False
     system: bool = False
     residue: Residue | None = None
+    held: str | None = None
     pool: str | None = None
+    layout: Literal["single", "mirror", "raidz1", "raidz2", "raidz3"] = "single"
+
+
+class ZfsSpec(Model):
+    """ZFS on a machine: the command's version and the module's. `ashift`: what pools get whatever was asked for."""
+
+    userland: str = "2.3.3-1"
+    module: str = "2.3.3-1"
+    ashift: int | None = None
 
 
 class LinkSpec(Model):
@@ -104,7 +122,7 @@ class MachineSpec(Model):
     `installed`: booted from a disk image (metal or nocloud raw), so a config is activated without installing.
     `lease`: where DHCP puts the machine before its config gives it `address`. `inside`: the address on its own interface
     where `address` is that of a 1:1 NAT in front of it. `clock_behind`: its clock is wrong, and so are its certificates.
-    `thinks`: how long it takes over every answer.
+    `thinks`: how long it takes over every answer. `zfs`: versions of the `zpool` command and of the kernel module.
     """
 
     name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
@@ -131,6 +149,7 @@ class MachineSpec(Model):
         "vfio_pci",
         "vfio_iommu_type1",
     )
+    zfs: ZfsSpec = ZfsSpec()
     memory: Size = 32 * 2**30
     cpus: int = 8
     time_synced: bool = True
@@ -212,40 +231,82 @@ class MachineChange(Model):
     answers: dict[str, Answer] = {}
 
 
+class ConditionSpec(Model):
+    """One condition, word for word."""
+
+    type: str
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    message: str = ""
+
+
 class ReleaseOverride(Model):
-    """How one HelmRelease behaves differently from the release data."""
+    """How one HelmRelease behaves differently from the release data.
+
+    `blocked`: it never begins, because something else than a dependency is missing. `conditions` are what it shows while it
+    is blocked or has failed, instead of those that `message` would give.
+    """
 
     ready_after: Seconds | None = None
     fails: int = Field(default=0, ge=0)  # so many attempts fail before one succeeds
     exhausts: bool = False  # every attempt fails until the retries are used up
     suspended: bool = False
+    blocked: bool = False
     message: str = ""
+    conditions: tuple[ConditionSpec, ...] = ()
 
 
 class ReleaseChange(ReleaseOverride):
     name: str = Field(pattern=r"^[^/]+/[^/]+$")
 
 
-class Effect(Model):
-    """What a fault does. Each kind is carried out by the simulator that owns the subject."""
+class ObjectName(Model):
+    """One Kubernetes object."""
 
-    api_server: Literal["away"] | None = None
+    apiVersion: str  # spelled as in every manifest
+    kind: str
+    name: str
+    namespace: str | None = None
+
+
+class ApiRefusal(Model):
+    """The next `times` calls are answered with a refusal. `call` is verb and plural: "PATCH tenants". In memory only."""
+
+    call: str = Field(pattern=r"^(GET|POST|PUT|PATCH|DELETE) [a-z]+$")
+    status: int = Field(ge=400, le=599)
+    reason: str
+    message: str
+    times: int = Field(default=1, ge=1)
+
+
+class Effect(Model):
+    """What a fault does. Each kind is carried out by the simulator that owns the subject.
+
+    `create` takes manifests, `status` included; an object whose kind is not served yet comes when it is.
+    """
+
+    api_server: Literal["away"] | ApiRefusal | None = None
     machine: MachineChange | None = None
     release: ReleaseChange | None = None
     linstor: Literal["away"] | None = None
+    create: tuple[dict[str, Any], ...] = ()
+    delete: tuple[ObjectName, ...] = ()
     for_s: Seconds | None = Field(default=None, alias="for")
 
     @model_validator(mode="after")
     def _does_something(self) -> Self:
         if len(self.kinds) == 0:
-            raise ValueError("name what happens: api_server, machine, release or linstor")
+            raise ValueError(f"name what happens: {', '.join(_EFFECTS)}")
         if self.for_s is not None and self.machine is not None and self.machine.power != "off":
             raise ValueError("of what happens to a machine only `power: off` can last `for` a time")
         return self
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        return tuple(k for k in ("api_server", "machine", "release", "linstor") if getattr(self, k) is not None)
+        return tuple(kind for kind in _EFFECTS if getattr(self, kind))
+
+
+_EFFECTS = ("api_server", "machine", "release", "linstor", "create", "delete")
 
 
 class Fault(Model):
@@ -268,15 +329,70 @@ class Fault(Model):
         return self
 
 
+class HostAnswer(Model):
+    """What a public host does instead of its duty, for a time or for ever: an HTTP status, a broken door, a certificate."""
+
+    status: int | None = Field(default=None, ge=200, le=599)
+    door: Literal["refused", "down", "silent", "closed"] | None = None  # the first two only for `*`: nobody listens
+    certificate: Literal["other-name", "other-authority", "self-signed", "staging", "expired", "placeholder"] | None = (
+        None
+    )
+    for_s: Seconds | None = Field(default=None, alias="for")
+
+
+class ResolverSpec(Model):
+    """A DNS server. `names` maps a name, or `*.name` for all below it, to addresses or to what it says instead."""
+
+    address: Loopback
+    port: int = Field(default=5353, ge=1, le=65535)
+    names: dict[str, tuple[str, ...] | Literal["nxdomain", "empty", "servfail", "refused", "silent"]] = {}
+
+
+class VolumeSpec(Model):
+    """A volume that is in LINSTOR from the start: the nodes with a replica, and the state of each one's disk."""
+
+    name: str
+    on: tuple[str, ...] = Field(min_length=1)
+    replicated: bool = True
+    state: str = "UpToDate"
+
+
+class LinstorSpec(Model):
+    """The simulated LINSTOR. `output`: how its client prints machine output (`table`: it does not know how to).
+
+    `never_online`: nodes whose satellite does not get through to the controller. `without_drbd`: why a node cannot replicate,
+    by node. `pool_errors`: what LINSTOR reports about a node's pool, by node. `registered`: pools that are in LINSTOR before
+    anybody asks for them, as `node: zpool`. `deaf`: evacuations are accepted and nothing moves. `silent`: the controller's pod
+    runs and never gets ready.
+    """
+
+    output: Literal["v1", "flat", "legacy", "table"] = "v1"
+    never_online: tuple[str, ...] = ()
+    without_drbd: dict[str, str] = {}
+    pool_errors: dict[str, str] = {}
+    registered: dict[str, str] = {}
+    volumes: tuple[VolumeSpec, ...] = ()
+    deaf: bool = False
+    silent: bool = False
+
+
 class PlatformSpec(Model):
-    """The simulated Cozystack. `options` are named, and refused when unknown, by the platform simulator."""
+    """The simulated Cozystack. `options` are named, and refused when unknown, by the platform simulator.
+
+    `web` says what the public hosts answer, by label (`dashboard`, `api`, `*` for all), one after the other from the first
+    time it is asked; doors that nobody answers, from the moment the ingress would open. Of `resolvers` the first one plays the
+    workstation's own, the others are those the stack names.
+    """
 
     variant: Literal["isp-full", "isp-full-generic", "isp-hosted", "default"] = "isp-full"
     oidc: bool = False
     ingress: Loopback = IPv4Address("127.10.1.1")
     https_port: int = Field(default=8443, ge=1, le=65535)
+    web: dict[Literal["dashboard", "api", "keycloak", "grafana", "*"], tuple[HostAnswer, ...]] = {}
+    resolvers: tuple[ResolverSpec, ...] = ()
     releases: Literal["from-release"] = "from-release"
     overrides: dict[str, ReleaseOverride] = {}
+    linstor: LinstorSpec = LinstorSpec()
     options: dict[str, str | int | float | bool] = {}
 
 
@@ -289,10 +405,16 @@ class PlanExpectation(Model):
 
 
 class InstallExpectation(Model):
-    """`says`: texts the user must see. `events`/`never`: "<subject> <what>" that must or must not be in the event log."""
+    """`says`: texts the user must see; `once`: texts that stand in the failure exactly once.
+
+    `events`/`never`: "<subject> <what>" that must or must not be in the event log. `until`: an event (with `*`) at which the
+    story has told what it has to tell; what comes after it is not played.
+    """
 
     succeeds: bool = True
+    until: str | None = None
     says: tuple[str, ...] = ()
+    once: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
 
@@ -315,6 +437,9 @@ class Scenario(Model):
     platform: PlatformSpec = PlatformSpec()
     delays: Delays = Delays()
     faults: tuple[Fault, ...] = ()
+    objects: tuple[
+        dict[str, Any], ...
+    ] = ()  # Kubernetes objects, `status` included, that are there before the platform
     stack: dict[str, Any] = {}  # what the stack file says beyond what follows from the machines; see lab.stack
     meanwhile: tuple[MachineChange, ...] = ()  # what happens between the plan and the install
     expect: Expectation = Expectation()
@@ -370,18 +495,40 @@ class ScenarioError(Exception):
 
 
 def load(path: Path) -> Scenario:
-    """Read a scenario file. Raises ScenarioError with all problems at once."""
+    """Read a scenario file. Raises ScenarioError with all problems at once.
+
+    `like: NAME` takes over everything but the expectations from the scenario NAME of the lab; mappings are merged key by
+    key, everything else (lists too) is replaced. `talos: VERSION` is what all machines run.
+    """
     try:
-        raw = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, YAMLError) as error:
-        raise ScenarioError(f"{path} cannot be read: {error}") from None
-    try:
-        return Scenario.model_validate(raw)
+        return Scenario.model_validate(_raw(path))
     except ValidationError as error:
         places = [e["loc"] for e in error.errors()]
         own = [e for e in error.errors() if not any(p != e["loc"] and p[: len(e["loc"])] == e["loc"] for p in places)]
         lines = [f"  {'.'.join(map(str, e['loc'])) or '(whole file)'}: {e['msg']}" for e in own]
         raise ScenarioError("\n".join([f"{path} is not a scenario:", *lines])) from None
+
+
+def _raw(path: Path) -> Any:
+    try:
+        raw = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, YAMLError) as error:
+        raise ScenarioError(f"{path} cannot be read: {error}") from None
+    if not isinstance(raw, dict):
+        return raw
+    if "like" in raw:
+        model = _raw(FOLDER / f"{raw.pop('like')}.yaml")
+        raw = _merged({key: value for key, value in model.items() if key != "expect"}, raw)
+    if "talos" in raw:
+        version = raw.pop("talos")
+        raw["machines"] = [{**machine, "talos": version} for machine in raw.get("machines") or ()]
+    return raw
+
+
+def _merged(model: Any, changes: Any) -> Any:
+    if not isinstance(model, dict) or not isinstance(changes, dict):
+        return changes
+    return {**model, **{key: _merged(model.get(key), value) for key, value in changes.items()}}
 
 
 def _unique(what: str, names: list[str]) -> None:

@@ -34,8 +34,9 @@ def _derived(scenario: Scenario) -> dict[str, Any]:
     [version, *others] = dict.fromkeys(machine.talos for machine in scenario.machines)
     if not others and (release is None or version != release.talos):
         talos["version"] = version
+    own, *asked = [f"{resolver.address}:{resolver.port}" for resolver in scenario.platform.resolvers] or [""]
     return {
-        "lab": {"httpsPort": scenario.platform.https_port},
+        "lab": {"httpsPort": scenario.platform.https_port} | ({"resolver": own} if own else {}),
         "cluster": {"name": "lab", "cozystack": scenario.cozystack},
         "nodes": [],
         "talos": talos,
@@ -46,6 +47,7 @@ def _derived(scenario: Scenario) -> dict[str, Any]:
             "host": "lab.example.org",
             "hostOwned": True,
             "externalIPs": {"strategy": "explicit", "addresses": [str(scenario.platform.ingress)]},
+            **({"resolvers": asked} if asked else {}),
         },
         "access": {"oidc": scenario.platform.oidc},
         "checks": "live",

@@ -76,6 +76,7 @@ class Zpool:
     devices: tuple[str, ...]
     health: str = "ONLINE"
     guid: int = 0
+    ashift: int = 12
 
 
 @dataclass
@@ -121,7 +122,7 @@ class MachineState:
         for disk in spec.disks:
             if disk.pool is not None:
                 guid = stable_number(spec.name, disk.pool)
-                pool = state.zpools.setdefault(disk.pool, Zpool(disk.pool, "single", (), guid=guid))
+                pool = state.zpools.setdefault(disk.pool, Zpool(disk.pool, disk.layout, (), guid=guid))
                 state.zpools[disk.pool] = replace(pool, devices=(*pool.devices, disk.dev))
         if spec.installed:
             (next((d for d in disks.values() if d.spec.system), None) or next(iter(disks.values()))).system = True
@@ -260,7 +261,7 @@ class Faults:
         return None
 
     def handle(self, kind: str, handler: Callable[[Effect], None]) -> None:
-        """Register who carries out effects of this kind: `api_server`, `machine`, `release`, `linstor`."""
+        """Register who carries out effects of this kind: `api_server`, `machine`, `release`, `linstor`, `create`, `delete`."""
         self._handlers[kind] = handler
 
     def due(self, event: Event) -> Iterator[Effect]:

@@ -18,6 +18,12 @@ def vectors() -> Path:
 
 
 @pytest.fixture(autouse=True)
+def bundles(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages that fail leave support bundles: not in this checkout."""
+    monkeypatch.setenv("COZYSTACK_IAC_BUNDLES", str(tmp_path_factory.getbasetemp() / "bundles"))
+
+
+@pytest.fixture(autouse=True)
 def frames_are_shown() -> Iterator[None]:
     """Code that hides frames from users does so for its whole process; the SDK's mocks cannot work without them."""
     yield

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from cozystack_iac.readiness.graph import Expected
 from cozystack_iac.readiness.phases import Condition, Release, ReleaseId
-from cozystack_iac.readiness.releases import Expected, Limits, Objects, QueryFailed, Since, Verdict, judge, track
+from cozystack_iac.readiness.releases import Limits, Objects, assess
+from cozystack_iac.readiness.verdicts import Judgement, QueryFailed, Since, Verdict
 
 LIMITS = Limits()
 RUNNING = "Running 'install' action with timeout of 10m0s"
@@ -59,5 +61,9 @@ class Wait:
         self.expected, self.limits, self.since = expected, limits, Since(started=0.0)
 
     def at(self, now: float, objects: Objects) -> Verdict:
-        self.since = track(self.since, objects, self.expected, now, self.limits)
-        return judge(objects, self.expected, now, self.since, self.limits)
+        return self.look(now, objects).verdict
+
+    def look(self, now: float, objects: Objects) -> Judgement:
+        judgement = assess(self.since, objects, self.expected, now, self.limits)
+        self.since = judgement.since
+        return judgement

@@ -47,6 +47,7 @@ class KubeconfigFileProvider(StageProvider[FileInputs, FileOutputs]):
     outputs = FileOutputs
     secret = frozenset({"kubeconfig"})
     late = frozenset({"kubeconfig"})
+    on_cluster = False
     replaces = frozenset({"path"})  # the entry leaves the old file
 
     async def preflight(self, new: FileInputs, known: FileInputs | None) -> list[Finding]:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from cozystack_iac.kube.client import Kube, KubeError, Ref, Unreachable
 from cozystack_iac.kube.nodes import NodeStanding, NodeState, standings, summary
+from cozystack_iac.kube.ownership import foreign_owner
 from cozystack_iac.stage import Known, Progress, Properties, StageFailed, StageProvider, StageResource, budget
 
 NODES = Ref("v1", "nodes")
@@ -132,7 +133,7 @@ class UnclaimedProvider(StageProvider[UnclaimedInputs, UnclaimedOutputs]):
                     found = await kube.find(ref)
                 except KubeError as error:
                     raise _unknown(ref, error) from None
-                if found and (why := _foreign(found, claim.owner)):
+                if found and (why := foreign_owner(found, claim.owner)):
                     foreign[str(ref)] = why
         if foreign:
             raise StageFailed(
@@ -170,7 +171,10 @@ class PresentOutputs(Properties):
 
 
 class PresentProvider(StageProvider[PresentInputs, PresentOutputs]):
-    """Objects that somebody else made and this stack relies on are there. They are never changed."""
+    """Objects that somebody else made and this stack relies on are there. They are never changed.
+
+    States of earlier versions hold one for storage classes, and have to load.
+    """
 
     inputs = PresentInputs
     outputs = PresentOutputs
@@ -200,18 +204,6 @@ class PresentProvider(StageProvider[PresentInputs, PresentOutputs]):
 class Present(StageResource, module="cozystack", name="Present"):
     def __init__(self, name: str, inputs: Mapping[str, Any], opts: Any = None) -> None:
         super().__init__(PresentProvider(), name, inputs, opts)
-
-
-def _foreign(found: Mapping[str, Any], owner: Mapping[str, str]) -> str | None:
-    metadata = found.get("metadata") or {}
-    marks = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
-    if all(marks.get(key) == value for key, value in owner.items()):
-        return None
-    helm = marks.get("meta.helm.sh/release-name")
-    if helm:
-        return f"belongs to Helm release {marks.get('meta.helm.sh/release-namespace')}/{helm}"
-    manager = marks.get("app.kubernetes.io/managed-by") or "nobody we know"
-    return f"created {metadata.get('creationTimestamp')}, managed by {manager}"
 
 
 def _unknown(ref: Ref, error: KubeError) -> StageFailed:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cozystack_iac.releases import Release
+from cozystack_iac.rules.overrides import in_force
 from cozystack_iac.settings import Site
 
 RELEASE_NAME = "cozy-installer"
@@ -42,9 +43,44 @@ def installer_values(site: Site) -> dict[str, Any]:
     return values
 
 
-def ownership(release: Release) -> dict[str, str]:
-    """The marks Helm leaves on what this release owns."""
+def claim(site: Site, release: Release) -> dict[str, Any]:
+    """Inputs of `PlatformClaim` that follow from the stack file."""
     return {
-        "meta.helm.sh/release-name": RELEASE_NAME,
-        "meta.helm.sh/release-namespace": release.chart_namespace,
+        "cluster": site.cluster.name,
+        "release_namespace": release.chart_namespace,
+        "brings_namespace": not release.creates_namespace,
+        "version": str(release.version),
+        "oidc": site.access.oidc,
+        "legacy": legacy_expected(site),
+        "legacy_write": legacy_config(site),
+        "allowed": sorted(in_force(site)),
+        "checks": site.checks,
     }
+
+
+def legacy_config(site: Site) -> dict[str, str]:
+    """Data of ConfigMap cozy-system/cozystack; empty where nothing needs it.
+
+    On generic clusters Cilium takes the way to the API server from the published endpoint, which is for people: a name that no
+    pod network can resolve before there is a pod network. This key, older than the platform package, is read for Cilium alone
+    (packages/core/platform/templates/bundles/system.yaml, isp-full-generic).
+    """
+    if site.platform_variant != "isp-full-generic":
+        return {}
+    host, port = site.apiserver_for_operator
+    authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return {"api-server-endpoint": f"https://{authority}"}
+
+
+def legacy_expected(site: Site) -> dict[str, str]:
+    """What keys of that ConfigMap have to say where somebody left them: they overrule the package."""
+    expected = {"root-host": site.publishing.host}
+    if site.platform_variant == "isp-full-generic":
+        network = site.network
+        expected |= {
+            "ipv4-pod-cidr": network.pod_cidr,
+            "ipv4-pod-gateway": site.pod_gateway,
+            "ipv4-svc-cidr": network.service_cidr,
+            "ipv4-join-cidr": network.join_cidr,
+        }
+    return expected | legacy_config(site)

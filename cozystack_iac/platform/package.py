@@ -6,11 +6,14 @@ Other component keys are silently ignored upstream, so nothing else is ever emit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from cozystack_iac import releases
+from cozystack_iac.platform.claim import PACKAGE_MARKS
 from cozystack_iac.platform.installer import PLATFORM_PACKAGE
 from cozystack_iac.releases import KEYCLOAK_INTERNAL_URL, Release
+from cozystack_iac.rules.overrides import in_force
 from cozystack_iac.settings import Dns01, Registries, Site
 
 # Package values replace lists, so the variant's own list has to be repeated wherever something is added to it
@@ -24,7 +27,7 @@ def package(site: Site, release: Release) -> dict[str, Any]:
     return {
         "apiVersion": "cozystack.io/v1alpha1",
         "kind": "Package",
-        "metadata": {"name": PLATFORM_PACKAGE},
+        "metadata": {"name": PLATFORM_PACKAGE, "labels": dict(PACKAGE_MARKS)},
         "spec": {
             "variant": site.platform_variant,
             "components": {"platform": {"values": platform_values(site, release)}},
@@ -38,12 +41,14 @@ def carries_secrets(site: Site) -> bool:
 
 
 def platform_values(site: Site, release: Release) -> dict[str, Any]:
-    """Values of component `platform`; the user's own are merged last."""
-    values: dict[str, Any] = {
-        "networking": _networking(site),
-        "publishing": _publishing(site, release),
-        "authentication": {"oidc": _oidc(site, release)},
-    }
+    """Values of component `platform`; the user's own are merged last.
+
+    Where OIDC is switched on in a second step, `authentication` is not among them: that part of the Package belongs to the stage
+    `SignOn`, and what two writers claim is fought over at every run.
+    """
+    values: dict[str, Any] = {"networking": _networking(site), "publishing": _publishing(site, release)}
+    if not release.oidc_later:
+        values["authentication"] = {"oidc": _oidc(site, release)}
     _set(values, "bundles", _bundles(site, release))
     _set(values, "registries", _registries(site.network.registries))
     if release.has("gateway") and site.tenant.gateway:
@@ -51,7 +56,22 @@ def platform_values(site: Site, release: Release) -> dict[str, Any]:
     if release.has("monitoring"):
         # Differing from the tenant's own switch loses logs without a word.
         values["monitoring"] = {"rootEnabled": site.tenant.monitoring}
-    return merged(values, site.platform.values)
+    given = dict(site.platform.values)
+    if release.oidc_later:
+        given.pop("authentication", None)
+    return merged(values, given)
+
+
+def authentication(site: Site, release: Release) -> dict[str, Any]:
+    """The part of the values that says who signs people in, as it is in the end."""
+    given = site.platform.values.get("authentication")
+    return merged({"oidc": _oidc(site, release)}, given if isinstance(given, Mapping) else {})
+
+
+def hosted_is_made_to_work(site: Site, allowed: Collection[str]) -> bool:
+    """Whether somebody decided that isp-hosted is installed with what it lacks as released (VER-008)."""
+    wanted = site.platform.bundles.system
+    return site.platform_variant == "isp-hosted" and (wanted is True or (wanted is None and "VER-008" in allowed))
 
 
 def merged(base: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,10 +158,13 @@ def _bundles(site: Site, release: Release) -> dict[str, Any]:
     ):
         if enabled is not None:
             bundles[name] = {"enabled": enabled}
-    if wanted.system and site.platform_variant == "isp-hosted":
-        bundles["system"]["variant"] = "isp-hosted"  # else the bundle brings a CNI to a cluster that has one
+    disabled = list(wanted.disable)
+    if hosted_is_made_to_work(site, in_force(site)):
+        # Without the variant the bundle would bring a CNI to a cluster that has one.
+        bundles["system"] = {"enabled": True, "variant": "isp-hosted"}
+        disabled += [name for name in releases.hosted_without(release) if name not in disabled]
     _set(bundles, "enabledPackages", _enabled_packages(site, release))
-    _set(bundles, "disabledPackages", list(wanted.disable))
+    _set(bundles, "disabledPackages", disabled)
     return bundles
 
 

@@ -1,24 +1,37 @@
-"""Platform stages: the operator proves that it lives, the root tenant is patched."""
+"""Platform stages: the operator proves that it works, the root tenant is patched."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
 
-from cozystack_iac.kube.client import Kube, KubeError, NotFound, Ref, Unavailable, Unreachable
-from cozystack_iac.platform import installer, tenant
+from cozystack_iac.kube.client import Conflict, Kube, KubeError, NotFound, Ref, Refused, Unavailable, Unreachable
+from cozystack_iac.platform import installer, labeler, tenant, webhooks
+from cozystack_iac.platform.claim_stage import note
+from cozystack_iac.platform.webhooks import Webhook
+from cozystack_iac.readiness.blockage import unless_stuck
+from cozystack_iac.readiness.releases import FAILING_S
 from cozystack_iac.stage import Progress, Properties, StageFailed, StageProvider, StageResource, budget, format_seconds
 
 CRDS = Ref("apiextensions.k8s.io/v1", "customresourcedefinitions")
 PACKAGE_SOURCES = Ref("cozystack.io/v1alpha1", "packagesources")
+LEASES = Ref("coordination.k8s.io/v1", "leases", installer.OPERATOR_NAMESPACE)
+LEASE = (
+    "cozystack-operator.cozystack.io"  # leader election of the operator, 1.3 to 1.6 (cmd/cozystack-operator/main.go)
+)
 TENANT_EVERY_S = 1.0  # an aggregated API behind a restarting backend: watches on it end all the time
+# A webhook that is away is normal while Cilium and Kube-OVN settle, for minutes; longer, and it is the webhook that is broken.
+WEBHOOK_S = 300.0
 
 
 class OperatorInputs(Properties):
     kubeconfig: str = Field(repr=False)
+    version: str = ""
+    handed_over: str = ""  # what the claim gave back to Helm: then the operator proves itself once more
     deadline_s: float
 
 
@@ -27,45 +40,86 @@ class OperatorOutputs(Properties):
 
 
 class OperatorReadyProvider(StageProvider[OperatorInputs, OperatorOutputs]):
-    """The operator has installed its CRDs and its package source.
+    """The operator has installed its CRDs and its package source, and it is at work now.
 
-    Its Deployment being Available proves nothing: up to 1.6 the rollout strategy makes it Available without a pod.
+    Its Deployment being Available proves nothing: up to 1.6 the rollout strategy makes it Available without a pod. Work does: a
+    package source that appears while we look, or a leader's lease that is renewed (every two seconds).
     """
 
     inputs = OperatorInputs
     outputs = OperatorOutputs
     secret = frozenset({"kubeconfig"})
-    matters = frozenset()
+    matters = frozenset({"version", "handed_over"})
 
     async def establish(self, inputs: OperatorInputs, progress: Progress) -> OperatorOutputs:
-        missing = list(installer.PACKAGE_CRDS)
+        missing = ", ".join(installer.PACKAGE_CRDS)
+        story = labeler.Story()
 
         def expired() -> StageFailed:
             return StageFailed(
                 f"Cozystack's operator did not start working ({format_seconds(inputs.deadline_s)} budget used up).",
-                details={"missing": ", ".join(missing)},
-                means="the chart is installed; nothing of the platform exists yet",
+                details={"missing": missing, "its pods": story.text},
+                means="the chart is installed; the platform does not get on without its operator",
                 next_step="kubectl -n cozy-system logs deploy/cozystack-operator; then run `pulumi up` again",
             )
 
-        async with budget(inputs.deadline_s, expired), Kube.connect(inputs.kubeconfig) as kube:
+        def say(text: str) -> None:
+            progress.say(f"the operator's pods: {text}")
+
+        async with (
+            budget(inputs.deadline_s, expired),
+            Kube.connect(inputs.kubeconfig) as kube,
+            labeler.told(kube, labeler.OPERATOR_PODS, story, say),
+        ):
             async for snapshot in kube.watch(CRDS):
                 established = {n for (_, n), crd in (snapshot.objects or {}).items() if _established(crd)}
-                missing = [name for name in installer.PACKAGE_CRDS if name not in established]
+                missing = ", ".join(name for name in installer.PACKAGE_CRDS if name not in established)
                 if not missing:
                     break
-                progress.say(f"waiting for the operator to establish {', '.join(missing)}")
-            missing = [f"PackageSource {installer.PLATFORM_PACKAGE}"]
-            progress.say(f"waiting for {missing[0]}")
-            async for snapshot in kube.watch(PACKAGE_SOURCES):
-                if ("", installer.PLATFORM_PACKAGE) in (snapshot.objects or {}):
-                    return OperatorOutputs(package_source=installer.PLATFORM_PACKAGE)
-        raise expired()
+                progress.say(f"waiting for the operator to establish {missing}")
+            missing = f"PackageSource {installer.PLATFORM_PACKAGE}"
+            appeared = await _source_appears(kube, progress)
+            missing = f"a sign of life: nobody renews lease {LEASE}"
+            if not appeared:
+                await _lease_is_renewed(kube, progress)
+            await _noted(kube)
+        return OperatorOutputs(package_source=installer.PLATFORM_PACKAGE)
 
 
 class OperatorReady(StageResource, module="cozystack", name="OperatorReady"):
     def __init__(self, name: str, inputs: Mapping[str, Any], opts: Any = None) -> None:
         super().__init__(OperatorReadyProvider(), name, inputs, opts)
+
+
+async def _noted(kube: Kube) -> None:
+    """What is only a note for a later run must not fail this one, but it must not be lost in a passing outage either."""
+    while True:
+        try:
+            return await note(kube)
+        except (Unavailable, Unreachable, Conflict):
+            await asyncio.sleep(TENANT_EVERY_S)
+
+
+async def _source_appears(kube: Kube, progress: Progress) -> bool:
+    """Wait for the platform's package source; whether it came while we looked, which only a living operator can bring about."""
+    waited = False
+    async for snapshot in kube.watch(PACKAGE_SOURCES):
+        if ("", installer.PLATFORM_PACKAGE) in (snapshot.objects or {}):
+            break
+        waited = True
+        progress.say(f"waiting for PackageSource {installer.PLATFORM_PACKAGE}")
+    return waited
+
+
+async def _lease_is_renewed(kube: Kube, progress: Progress) -> None:
+    first: object = None
+    progress.say("waiting for a sign of life of the operator")
+    async for snapshot in kube.watch(LEASES):
+        lease = (snapshot.objects or {}).get((installer.OPERATOR_NAMESPACE, LEASE)) or {}
+        renewed = (lease.get("spec") or {}).get("renewTime")
+        if first is not None and renewed not in (None, first):
+            return
+        first = first or renewed
 
 
 def _established(crd: Mapping[str, Any]) -> bool:
@@ -78,6 +132,7 @@ class TenantInputs(Properties):
     host: str
     ingress: bool
     spec: dict[str, Any]  # everything that is set, host and ingress included
+    failing_s: float = FAILING_S  # how long a failure of what the tenant needs is noise
     deadline_s: float
 
 
@@ -104,25 +159,34 @@ class RootTenantPatchProvider(StageProvider[TenantInputs, TenantOutputs]):
                 next_step="see releases cozystack-api, tenant-rd and cozystack-basics in cozy-system, then run `pulumi up` again",
             )
 
-        async with budget(inputs.deadline_s, expired), Kube.connect(inputs.kubeconfig) as kube:
+        async def patched(kube: Kube) -> TenantOutputs:
+            nonlocal last
+            patience = _Patience()
             while True:
                 try:
-                    found = await kube.get(tenant.ROOT)
-                    gap = tenant.missing(inputs.spec, found.get("spec") or {})
-                    if not gap:
-                        return TenantOutputs(applied=dict(inputs.spec))
-                    progress.say(f"patching the root tenant: {', '.join(sorted(gap))}")
-                    patched = await kube.merge_patch(tenant.ROOT, {"spec": gap})
-                    left = tenant.missing(inputs.spec, patched.get("spec") or {})
+                    left = await _patched(kube, inputs.spec, progress)
                     if not left:
                         return TenantOutputs(applied=dict(inputs.spec))
-                    last = f"patched, but not taken over: {', '.join(sorted(left))}"
+                    last = f"patched, but not taken over: {', '.join(left)}"
+                    patience = _Patience()
                 except NotFound as error:
                     last = _not_yet(error)
+                except Conflict:
+                    last = "changed by somebody else in the same moment"
                 except (Unavailable, Unreachable) as error:
                     last = f"no useful answer: {error}"
+                    webhook = webhooks.blamed(str(error))
+                    if patience.is_over(webhook) and webhook is not None:
+                        raise _broken(webhook, str(error), await webhooks.account(kube, webhook)) from None
+                except Refused as error:
+                    if error.status in (400, 422):
+                        raise _refused(error) from None
+                    last = f"refused for now: {error}"  # the aggregator's own way in is not open yet
                 progress.say(f"waiting for the root tenant ({last})")
                 await asyncio.sleep(TENANT_EVERY_S)
+
+        async with budget(inputs.deadline_s, expired), Kube.connect(inputs.kubeconfig) as kube:
+            return await unless_stuck(patched(kube), kube, tenant.RELEASES, failing_s=inputs.failing_s)
 
     async def observe(self, inputs: TenantInputs, outputs: TenantOutputs) -> TenantOutputs | None:
         try:
@@ -137,13 +201,59 @@ class RootTenantPatchProvider(StageProvider[TenantInputs, TenantOutputs]):
             ) from None
         if found is None:
             return None
-        spec = found.get("spec") or {}
-        return TenantOutputs(applied={key: spec.get(key) for key in inputs.spec})
+        gap = tenant.missing(inputs.spec, found.get("spec") or {})
+        return TenantOutputs(applied={**inputs.spec, **{key: (found.get("spec") or {}).get(key) for key in gap}})
+
+    def drifted(self, inputs: TenantInputs, outputs: TenantOutputs) -> bool:
+        return outputs.applied != inputs.spec
 
 
 class RootTenantPatch(StageResource, module="cozystack", name="RootTenantPatch"):
     def __init__(self, name: str, inputs: Mapping[str, Any], opts: Any = None) -> None:
         super().__init__(RootTenantPatchProvider(), name, inputs, opts)
+
+
+async def _patched(kube: Kube, wanted: Mapping[str, Any], progress: Progress) -> list[str]:
+    """Bring the tenant's spec to what is wanted, in one patch; the keys that it does not say even then."""
+    found = await kube.get(tenant.ROOT)
+    gap = tenant.missing(wanted, found.get("spec") or {})
+    if gap:
+        progress.say(f"patching the root tenant: {', '.join(sorted(gap))}")
+        found = await kube.merge_patch(tenant.ROOT, {"spec": gap})
+    return sorted(tenant.missing(wanted, found.get("spec") or {}))
+
+
+class _Patience:
+    """How long one and the same webhook has been in the way; any other answer starts it anew."""
+
+    def __init__(self) -> None:
+        self._webhook: Webhook | None = None
+        self._since = 0.0
+
+    def is_over(self, webhook: Webhook | None) -> bool:
+        now = time.monotonic()
+        if webhook != self._webhook:
+            self._webhook, self._since = webhook, now
+        return webhook is not None and now - self._since >= WEBHOOK_S
+
+
+def _broken(webhook: Webhook, answer: str, behind: str) -> StageFailed:
+    look = f"kubectl -n {webhook.namespace} get pods,endpointslices" if webhook.service else "see who serves it"
+    return StageFailed(
+        f"The root tenant cannot be patched: webhook {webhook.name} has not answered for {format_seconds(WEBHOOK_S)}.",
+        details={"behind it": behind, "answer": answer},
+        means="the API server asks it before every such change; while the network settles that passes, but not after minutes",
+        next_step=f"{look}; bring it back, then run `pulumi up` again",
+    )
+
+
+def _refused(error: Refused) -> StageFailed:
+    return StageFailed(
+        "The root tenant refuses what the stack file asks for.",
+        details={"answer": str(error)},
+        means="nothing was changed, and asking again would give the same answer",
+        next_step="correct `tenant` or `publishing.host` in the stack file, then run `pulumi up` again",
+    )
 
 
 def _not_yet(error: NotFound) -> str:

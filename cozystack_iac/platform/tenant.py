@@ -12,6 +12,7 @@ from cozystack_iac.kube.client import Ref
 from cozystack_iac.releases import Release
 from cozystack_iac.settings import Site
 
+RELEASES = ("cozy-system/cozystack-api", "cozy-system/tenant-rd", "cozy-system/cozystack-basics")  # what brings it
 ROOT = Ref("apps.cozystack.io/v1alpha1", "tenants", "tenant-root", "root")
 
 

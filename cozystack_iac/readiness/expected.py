@@ -7,11 +7,13 @@ the set is what keeps an empty or half-written platform from looking ready.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
-from cozystack_iac.readiness.phases import Condition, Item, Phase, Release, ReleaseId
-from cozystack_iac.readiness.releases import Expected, QueryFailed
+from cozystack_iac.readiness.graph import Expected
+from cozystack_iac.readiness.phases import REJECTIONS, Condition, Item, Phase, Release, ReleaseId, source_item
+from cozystack_iac.readiness.verdicts import QueryFailed
 
 PLATFORM = "cozystack.cozystack-platform"
 ROOT_TENANT = ReleaseId("tenant-root", "tenant-root")
@@ -108,8 +110,7 @@ class Package:
                 variant=str(spec.get("variant") or "default"),
                 disabled=frozenset(k for k, v in components.items() if (v or {}).get("enabled") is False),
                 ignored=frozenset(spec.get("ignoreDependencies") or ()),
-                ready=ready
-                and Condition(str(ready["status"]), str(ready.get("reason", "")), str(ready.get("message", ""))),
+                ready=Condition.parse(ready) if ready else None,
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"a Package that cannot be read: {error!r}") from error
@@ -163,9 +164,11 @@ def _unwritten(
     if source is None:
         reason, phase = "PackageSourceNotFound", Phase.FETCHING
     elif variant is None:
-        reason, phase = "VariantNotFound", Phase.FAILING
+        reason, phase = "VariantNotFound", Phase.REJECTED
     elif ready is None:
         reason, phase = "", Phase.STARTING
+    elif ready.reason in REJECTIONS:
+        reason, phase = ready.reason, Phase.REJECTED
     elif ready.reason == "DependenciesNotReady":
         reason, phase = ready.reason, Phase.WAITING
     else:
@@ -203,30 +206,40 @@ def _by_charts(releases: Mapping[ReleaseId, str], tenant: Mapping[str, Any]) -> 
         parent = queue.pop()
         for child, key in _BY_CHARTS.get(parent, ()):
             if key is None or tenant.get(key) is True:
-                found[child] = f"the chart of {parent}"
+                found[child] = str(parent)
                 queue.append(child)
     return found
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Objects of the three kinds as the API returned them."""
+    """Objects of the kinds as the API returned them; `repositories` (OCIRepository) only explain."""
 
     releases: Collection[Mapping[str, Any]]
     packages: Collection[Mapping[str, Any]]
     sources: Collection[Mapping[str, Any]]
+    repositories: Collection[Mapping[str, Any]] = ()
 
     def read(self, platform_variant: str) -> tuple[Collection[Release], Expected] | QueryFailed:
-        """What `judge` needs. One object that cannot be read makes the whole answer unknown."""
+        """What `assess` needs. One object without which the expected set is unknown makes the whole answer unknown."""
         try:
             root = next((r for r in self.releases if _is_root_tenant(r)), {})
             tenant = (root.get("spec") or {}).get("values") or {}
             packages, sources = map(Package.parse, self.packages), map(PackageSource.parse, self.sources)
             expected = expected_releases(packages, sources, tenant, platform_variant)
             mine = [Release.parse(r) for r in self.releases if belongs(r, expected.releases.keys())]
+            return mine, replace(expected, sources=self._sources())
         except ValueError as error:
             return QueryFailed(str(error))
-        return mine, expected
+
+    def _sources(self) -> dict[str, Item]:
+        """Sources that say that they are not ready. A silent one explains nothing."""
+        items: list[Item] = []
+        for kind, objects in (("PackageSource", self.sources), ("OCIRepository", self.repositories)):
+            for obj in objects:
+                with suppress(ValueError):  # nor does one that cannot be read
+                    items.append(source_item(kind, obj))
+        return {i.subject: i for i in items if i.phase not in (Phase.READY, Phase.STARTING)}
 
 
 def _is_root_tenant(release: Mapping[str, Any]) -> bool:

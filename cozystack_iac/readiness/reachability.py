@@ -1,28 +1,30 @@
-"""What a probe of the platform's public names proves: pure mapping of outcomes, no sockets.
+"""What a probe of the platform's public names at its addresses proves: pure mapping of outcomes, no sockets.
 
-Two questions are kept apart: does the platform answer at the configured addresses (routing, ingress, certificates), and
-does its name lead there (DNS). Addresses decide; DNS is reported.
+Only addresses are asked here; where the names lead is the question of `names`, and who is to blame that of `causes`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from ipaddress import IPv4Address, IPv6Address, ip_address
 
-Address = IPv4Address | IPv6Address
+from cozystack_iac.readiness.names import Address
+from cozystack_iac.readiness.served import Served
 
 
 @dataclass(frozen=True)
 class Target:
-    """One name at one address. `passthrough`: TLS ends at the Kubernetes API server, so its own CA has to sign."""
+    """One name at one address. `passthrough`: TLS ends at the Kubernetes API server, so its own CA has to sign.
+
+    `by_name`: a proxy is given the name and finds the address itself, as it does for browsers.
+    """
 
     name: str
     address: Address
     port: int = 443  # the API is behind the ingress too: 443, never 6443
     passthrough: bool = False
+    by_name: bool = False
 
     def __str__(self) -> str:
         port = "" if self.port == 443 else f":{self.port}"
@@ -32,6 +34,7 @@ class Target:
 class Failure(StrEnum):
     """Where a connection ended before there was an HTTP answer."""
 
+    PROXY = "stopped at the proxy"
     REFUSED = "refused"
     UNREACHABLE = "no route"
     TIMEOUT = "no answer in time"
@@ -42,11 +45,17 @@ class Failure(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one probe saw: an HTTP status, or a failure, and its detail as the library words it."""
+    """What one probe saw: an HTTP status, or a failure, and its detail as the library words it.
+
+    `location` is the host a redirect leads to, `way` the proxy that was asked, "" for straight ahead.
+    """
 
     status: int | None = None
     failure: Failure | None = None
     detail: str = ""
+    location: str = ""
+    served: Served | None = None
+    way: str = ""
 
 
 class Reach(StrEnum):
@@ -58,6 +67,7 @@ class Reach(StrEnum):
     REFUSED = "refused"
     UNREACHABLE = "unreachable"
     TLS = "TLS"
+    MISNAMED = "certificate without the name"
     PROXY = "intercepted"
     BROKEN = "broken"
 
@@ -71,6 +81,7 @@ class Standing:
     words: str
     means: str = ""
     remedy: str = ""
+    served: Served | None = None
 
     @property
     def ok(self) -> bool:
@@ -86,128 +97,74 @@ _NAT = "a firewall, the load balancer, or external addresses that are on no inte
 
 
 def judge(target: Target, outcome: Outcome) -> Standing:
-    """What `outcome` proves about `target`."""
+    """What `outcome` proves about `target`. Total: every outcome has its meaning."""
+    through = f" through the proxy {outcome.way}" if outcome.way else ""
     if outcome.failure is not None:
-        return _unanswered(target, outcome.failure, outcome.detail)
-    status = outcome.status
-    if status is None:
-        return Standing(target, Reach.BROKEN, "no HTTP answer", "what answers is no web server", _look_at(target))
-    words = f"HTTP {status}"
-    if status in _ALIVE:
-        return Standing(target, Reach.REACHED, words)
-    if status in _STARTING:
-        return Standing(target, Reach.STARTING, words, "the ingress answers, its backend does not", _look_at(target))
-    if status in _CDN:
-        means = "a CDN in front cannot reach the platform, or does not accept its certificate"
-        return Standing(
-            target, Reach.PROXY, words, means, "let the CDN pass traffic through until certificates are issued"
-        )
-    if status == 404:
-        means = f"the ingress answers but does not know {target.name}"
-        return Standing(target, Reach.ABSENT, words, means, "check publishing.host and publishing.exposed")
-    return Standing(target, Reach.BROKEN, words, "the name is served, but not as expected", _look_at(target))
+        words = f"{outcome.failure.value}: {outcome.detail}" if outcome.detail else outcome.failure.value
+        reach, means, remedy = _unanswered(target, outcome)
+        return Standing(target, reach, words + through, means, remedy, outcome.served)
+    redirect = f" to {outcome.location}" if outcome.location else ""
+    words = "no HTTP answer" if outcome.status is None else f"HTTP {outcome.status}{redirect}"
+    reach, means, remedy = _answered(target, outcome.status)
+    return Standing(target, reach, words + through, means, remedy, outcome.served)
 
 
-def _look_at(target: Target) -> str:
+def look_at(target: Target) -> str:
+    """Where a person looks when the ingress answers for `target` and what is behind it does not."""
     if target.passthrough:
-        return "kubectl -n default get ingress kubernetes, and the root ingress: kubectl -n tenant-root get pods"
+        return "kubectl -n default get ingress kubernetes; kubectl -n tenant-root get pods"
     return "kubectl -n cozy-dashboard get pods,ingress"
 
 
-def _unanswered(target: Target, failure: Failure, detail: str) -> Standing:
-    words = f"{failure.value}: {detail}" if detail else failure.value
-    match failure:
+_Meaning = tuple[Reach, str, str]
+
+
+def _answered(target: Target, status: int | None) -> _Meaning:
+    if status is None:
+        return Reach.BROKEN, "what answers is no web server", look_at(target)
+    if status in _ALIVE:
+        return Reach.REACHED, "", ""
+    if status in _STARTING:
+        return Reach.STARTING, "the ingress answers, its backend does not", look_at(target)
+    if status in _CDN:
+        means = "a CDN in front cannot reach the platform, or does not accept its certificate"
+        return Reach.PROXY, means, "let the CDN pass traffic through until certificates are issued"
+    if status == 404:
+        means = f"the ingress answers but does not know {target.name}"
+        return Reach.ABSENT, means, "check publishing.host and publishing.exposed; kubectl get ingress -A"
+    return Reach.BROKEN, "the name is served, but not as expected", look_at(target)
+
+
+def _unanswered(target: Target, outcome: Outcome) -> _Meaning:
+    match outcome.failure:
+        case Failure.PROXY:
+            means = "this workstation's proxy ended the connection, so nothing is known of the platform"
+            remedy = (
+                f"let the proxy pass CONNECT to {target.address}:{target.port}, or add {target.address} to NO_PROXY"
+            )
+            return Reach.UNREACHABLE, means, remedy
         case Failure.REFUSED:
             means = "the address answers, nothing listens there: no root ingress, or " + _NAT
             remedy = "kubectl -n tenant-root get svc root-ingress-controller; check publishing.externalIPs"
-            return Standing(target, Reach.REFUSED, words, means, remedy)
+            return Reach.REFUSED, means, remedy
         case Failure.UNREACHABLE | Failure.TIMEOUT:
-            means = "packets do not arrive: " + _NAT
-            return Standing(target, Reach.UNREACHABLE, words, means, f"open port {target.port} to {target.address}")
+            remedy = f"open port {target.port} to {target.address}"
+            return Reach.UNREACHABLE, "packets do not arrive: " + _NAT, remedy
         case Failure.CERTIFICATE if target.passthrough:
-            return _foreign_certificate(target, words, detail)
+            return _foreign_certificate(target, outcome.detail)
         case Failure.CLOSED:
             means = "the connection is accepted and dropped: a proxy that expects or adds the PROXY protocol does that"
-            return Standing(target, Reach.TLS, words, means, "check publishing.proxyProtocol and the load balancer")
+            return Reach.TLS, means, "check publishing.proxyProtocol and the load balancer"
         case _:
             means = "what answers at the port does not speak TLS as the ingress does"
-            return Standing(target, Reach.TLS, words, means, "check what listens there; a proxy in between is likely")
+            return Reach.TLS, means, "check what listens there; a proxy in between is likely"
 
 
-def _foreign_certificate(target: Target, words: str, detail: str) -> Standing:
+def _foreign_certificate(target: Target, detail: str) -> _Meaning:
     if re.search(r"hostname mismatch|doesn't match|not valid for", detail, re.IGNORECASE):
         means = f"the Kubernetes API answers, but its certificate does not name {target.name}"
-        return Standing(
-            target, Reach.TLS, words, means, f"add {target.name} to the certificate names (talos.extraSans)"
-        )
+        return Reach.MISNAMED, means, f"add {target.name} to the certificate names (talos.extraSans)"
     means = (
         "the certificate is not signed by this cluster's CA: the ingress ends TLS itself, or another cluster answers"
     )
-    return Standing(target, Reach.TLS, words, means, _look_at(target))
-
-
-class Dns(StrEnum):
-    """What the name's resolution is worth."""
-
-    RESOLVED = "resolved"
-    FILTERED = "filtered"
-    ELSEWHERE = "elsewhere"
-    ABSENT = "absent"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class Lookup:
-    """What one resolver said: addresses, possibly none (NXDOMAIN and an empty answer alike); `error`: it said nothing."""
-
-    addresses: frozenset[Address] = frozenset()
-    error: str = ""
-
-
-@dataclass(frozen=True)
-class DnsStanding:
-    name: str
-    dns: Dns
-    words: str
-    remedy: str = ""
-
-
-_EMBEDDED = re.compile(r"(?:^|[.-])(\d{1,3}(?:[.-]\d{1,3}){3})\.(?:[a-z0-9-]+\.)*(?:nip\.io|sslip\.io)$")
-
-
-def embedded_address(name: str) -> Address | None:
-    """The address that a name of a wildcard DNS service carries in itself (`dashboard.192-168-1-50.nip.io`)."""
-    match = _EMBEDDED.search(name.lower().rstrip("."))
-    if not match:
-        return None
-    try:
-        return ip_address(match[1].replace("-", "."))
-    except ValueError:
-        return None
-
-
-def judge_dns(name: str, here: Lookup, others: Iterable[Lookup], accepted: Collection[Address]) -> DnsStanding:
-    """Whether `name` leads to one of `accepted`, seen from this workstation (`here`) and from other resolvers.
-
-    A resolver that drops private addresses (rebinding protection) is not a name that still has to spread.
-    """
-    if here.error:
-        return DnsStanding(name, Dns.UNKNOWN, f"the resolver did not answer: {here.error}", "check the network here")
-    if here.addresses & set(accepted):
-        return DnsStanding(name, Dns.RESOLVED, _list(here.addresses))
-    if here.addresses:
-        words = f"leads to {_list(here.addresses)}, not to {_list(accepted)}"
-        return DnsStanding(
-            name, Dns.ELSEWHERE, words, f"let {name} point to {_list(accepted)}, unless a NAT is between"
-        )
-    carried = embedded_address(name)
-    seen = {a for other in others for a in other.addresses} | ({carried} if carried else set())
-    if seen:
-        words = f"this workstation's resolver drops the answer {_list(seen)} (protection against DNS rebinding)"
-        private = "add the name to the hosts file, allow it in the resolver, or use another resolver"
-        return DnsStanding(name, Dns.FILTERED, words, private)
-    return DnsStanding(name, Dns.ABSENT, "does not exist", f"create a record for {name} with {_list(accepted)}")
-
-
-def _list(addresses: Iterable[Address]) -> str:
-    return ", ".join(sorted(map(str, addresses))) or "nothing"
+    return Reach.TLS, means, look_at(target)

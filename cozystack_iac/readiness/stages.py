@@ -4,37 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import Field
 
 from cozystack_iac.kube.client import Kube, KubeError
-from cozystack_iac.readiness.releases import (
-    Blocker,
-    Expected,
-    Limits,
-    Objects,
-    Progressing,
+from cozystack_iac.readiness import forecast
+from cozystack_iac.readiness.blockage import explained
+from cozystack_iac.readiness.expected import Cluster
+from cozystack_iac.readiness.phases import Release
+from cozystack_iac.readiness.releases import FAILING_S, Limits, assess
+from cozystack_iac.readiness.verdicts import (
+    Judgement,
     QueryFailed,
     Ready,
     Since,
+    Standing,
     Stuck,
+    Suspended,
     Unknown,
     Verdict,
-    judge,
-    track,
 )
 from cozystack_iac.readiness.view import View, watching
+from cozystack_iac.readiness.wording import accounts, essence, line
 from cozystack_iac.stage import Progress, Properties, StageFailed, StageProvider, StageResource, budget, format_seconds
 from cozystack_iac.storage import linstor
 from cozystack_iac.storage.linstor_stages import EXEC_EVERY_S, PoolInputs, pool_standings
 
+PLATFORM_RELEASE = "cozy-system/cozystack-platform"  # its creation is when the platform began
+
 GATHER_S = 0.1  # one judgement for a burst of events
 TICK_S = 0.5  # limits and settling end without an event
-SAY_EVERY_S = 2.0  # changes come by the dozen while many releases install
+SAY_EVERY_S = 0.5  # changes come by the dozen while many releases install
 REPEAT_S = 20.0
-SHOWN = 5  # blockers in a message; the rest is counted
 
 
 class PlatformInputs(Properties):
@@ -49,8 +52,11 @@ class PlatformInputs(Properties):
         default_factory=list
     )  # "namespace/name" of releases that a person keeps suspended
     revision: str = ""  # of what was asked for; a change means the platform moves again and has to be waited for
+    first_of_two: bool = (
+        False  # the platform is changed and waited for once more: a refresh is the later wait's business
+    )
     settle_s: float = 30
-    failing_s: float = 600
+    failing_s: float = FAILING_S  # how long the same failure is noise; all other limits keep their proportion to it
     deadline_s: float
 
 
@@ -58,6 +64,8 @@ class PlatformOutputs(Properties):
     releases: int
     pools: int
     seconds: int
+    timings: dict[str, int] = Field(default_factory=dict)
+    """Package -> seconds from the platform's creation until it was ready, in that order."""
 
 
 class PlatformReadyProvider(StageProvider[PlatformInputs, PlatformOutputs]):
@@ -69,12 +77,12 @@ class PlatformReadyProvider(StageProvider[PlatformInputs, PlatformOutputs]):
     matters = frozenset({"variant", "nodes", "pool", "zpool", "allow_suspended", "revision"})
 
     async def establish(self, inputs: PlatformInputs, progress: Progress) -> PlatformOutputs:
-        last = "nothing was seen of the platform"
+        last, seen = "nothing was seen of the platform", dict[str, str]()
 
         def expired() -> StageFailed:
             return StageFailed(
                 f"The platform did not become ready ({format_seconds(inputs.deadline_s)} budget used up).",
-                details={"last seen": last},
+                details={"last seen": last, **seen},
                 means="what is ready stays ready; the rest goes on in the cluster",
                 next_step="run `pulumi up` again to go on waiting, or raise waits.platform if it only is slow",
             )
@@ -88,20 +96,26 @@ class PlatformReadyProvider(StageProvider[PlatformInputs, PlatformOutputs]):
             while True:
                 await wait.next()
                 verdict = wait.look()
-                if isinstance(verdict, Ready | Stuck):
+                if isinstance(verdict, Ready | Stuck | Suspended):
                     await view.refresh()
                     verdict = wait.look()
-                if isinstance(verdict, Stuck):
-                    raise stuck(verdict)
+                if isinstance(verdict, Stuck | Suspended):
+                    raise await explained(kube, verdict, wait.standings)
                 pools = await _pools_missing(kube, inputs) if isinstance(verdict, Ready) else ""
                 if isinstance(verdict, Ready) and not pools:
-                    seconds = round(progress.elapsed.total_seconds())
-                    return PlatformOutputs(releases=verdict.count, pools=len(inputs.nodes), seconds=seconds)
-                last = pools or line(verdict)
-                saying.say(last, pools or _essence(verdict))
+                    return PlatformOutputs(
+                        releases=verdict.count,
+                        pools=len(inputs.nodes),
+                        seconds=round(progress.elapsed.total_seconds()),
+                        timings=wait.timings(),
+                    )
+                last, seen = pools or line(verdict) + wait.left(verdict), accounts(verdict, wait.standings)
+                saying.say(last, pools or essence(verdict))
                 await asyncio.sleep(EXEC_EVERY_S if pools else 0)
 
     async def observe(self, inputs: PlatformInputs, outputs: PlatformOutputs) -> PlatformOutputs | None:
+        if inputs.first_of_two:
+            return outputs
         async with Kube.connect(inputs.kubeconfig) as kube:
             view = View(kube)
             await view.refresh()
@@ -116,7 +130,7 @@ class PlatformReadyProvider(StageProvider[PlatformInputs, PlatformOutputs]):
             standings = await pool_standings(kube, _pool_inputs(inputs)) if inputs.nodes else ()
         ready = verdict.count if isinstance(verdict, Ready) else verdict.ready
         pools = sum(s.state is linstor.PoolState.REGISTERED for s in standings)
-        return PlatformOutputs(releases=ready, pools=pools, seconds=outputs.seconds)
+        return outputs.model_copy(update={"releases": ready, "pools": pools})
 
 
 class PlatformReady(StageResource, module="cozystack", name="PlatformReady"):
@@ -131,10 +145,11 @@ class _Wait:
         self._view = view
         self._variant = inputs.variant
         allow = frozenset(inputs.allow_suspended)
-        # All limits but the settling period keep their proportions when a stack asks for another patience.
-        scale = Limits().failing_s / inputs.failing_s
-        self._limits = Limits(allow_suspended=allow).scaled(scale, settle_s=inputs.settle_s)
+        self._limits = Limits(inputs.settle_s, patience=inputs.failing_s / FAILING_S, allow_suspended=allow)
         self._since = Since(started=view.seen_s())
+        self._releases: Collection[Release] = ()
+        self._writers: dict[str, str] = {}
+        self.standings: tuple[Standing, ...] = ()
 
     def look(self) -> Verdict:
         refused = self._view.refused
@@ -145,15 +160,28 @@ class _Wait:
                 means="whether the platform is ready stays unknown; it goes on in the cluster",
                 next_step="use a kubeconfig that may list helmreleases, packages and packagesources cluster-wide",
             )
-        now = self._view.seen_s()
-        objects, expected = self._read()
-        self._since = track(self._since, objects, expected, now, self._limits)
-        return judge(objects, expected, now, self._since, self._limits)
+        judgement = self._assess(self._view.cluster())
+        self._since, self.standings = judgement.since, judgement.standings
+        return judgement.verdict
 
-    def _read(self) -> tuple[Objects, Expected | QueryFailed]:
-        cluster = self._view.cluster()
+    def _assess(self, cluster: Cluster | QueryFailed) -> Judgement:
+        now = self._view.seen_s()
         read = cluster if isinstance(cluster, QueryFailed) else cluster.read(self._variant)
-        return (read, read) if isinstance(read, QueryFailed) else read
+        if isinstance(read, QueryFailed):
+            return assess(self._since, read, read, now, self._limits)
+        self._releases, expected = read
+        self._writers = {str(release): writer for release, writer in expected.releases.items()}
+        return assess(self._since, self._releases, expected, now, self._limits)
+
+    def left(self, verdict: Verdict) -> str:
+        """How long it will still take, for the end of a line."""
+        if isinstance(verdict, Ready | Unknown):
+            return ""
+        pace = forecast.pace(self._releases)
+        return f", {forecast.about(forecast.remaining_s(self.standings, pace, self._limits.settle_s))}"
+
+    def timings(self) -> dict[str, int]:
+        return forecast.timings(self._releases, self._writers, PLATFORM_RELEASE)
 
     async def next(self) -> None:
         """Until something changes, or half a second: reactions stay far below a second, bursts are judged once."""
@@ -179,55 +207,6 @@ class _Saying:
         if now - self._at >= (SAY_EVERY_S if essence != self._essence else REPEAT_S):
             self._essence, self._at = essence, now
             self._progress.say(text)
-
-
-def line(verdict: Verdict) -> str:
-    """`41 of 89 ready, waiting for cozy-cert-manager/cert-manager (installing, 34 s) and 3 more`."""
-    match verdict:
-        case Ready(count):
-            return f"all {count} releases ready"
-        case Unknown(reason):
-            return f"unknown: {reason}"
-        case Progressing(ready, total, (), note):
-            return f"{ready} of {total} ready; {note}"
-        case Progressing(ready, total, waiting) | Stuck(ready, total, waiting):
-            first, more = waiting[0], f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
-            return f"{ready} of {total} ready, waiting for {first.subject} ({_state(first)}){more}"
-
-
-def _state(blocker: Blocker) -> str:
-    return f"{blocker.words}, {format_seconds(blocker.for_s)}"
-
-
-def _essence(verdict: Verdict) -> str:
-    if isinstance(verdict, Progressing) and verdict.waiting:
-        return f"{verdict.ready} {verdict.waiting[0].subject} {verdict.waiting[0].words}"
-    return type(verdict).__name__ if isinstance(verdict, Progressing) else line(verdict)
-
-
-def stuck(verdict: Stuck) -> StageFailed:
-    """The failure a person reads: every root with its evidence, and the way out of the first."""
-    shown = verdict.blockers[:SHOWN]
-    details = {b.subject: _account(b) for b in shown}
-    if len(verdict.blockers) > len(shown):
-        details["and"] = f"{len(verdict.blockers) - len(shown)} more"
-    return StageFailed(
-        f"The platform is stuck, {verdict.ready} of {verdict.total} releases are ready: {verdict.reason}.",
-        details=details,
-        means="these will not get on by themselves; what is ready stays ready",
-        next_step=f"{verdict.remedy}; then run `pulumi up` again: it continues from here",
-    )
-
-
-def _account(blocker: Blocker) -> str:
-    behind = f"{blocker.behind} wait for it" if blocker.behind else ""
-    rows = [
-        ", ".join(part for part in (_state(blocker), behind) if part),
-        blocker.evidence[:400],
-        f"cause: {blocker.cause}",
-        f"remedy: {blocker.remedy}",
-    ]
-    return "\n".join(row for row in rows if row)
 
 
 def _pool_inputs(inputs: PlatformInputs) -> PoolInputs:

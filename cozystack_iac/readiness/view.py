@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,14 +20,17 @@ from cozystack_iac.kube.client import (
     Unreachable,
 )
 from cozystack_iac.readiness.expected import Cluster
-from cozystack_iac.readiness.releases import QueryFailed
+from cozystack_iac.readiness.verdicts import QueryFailed
 
 RELEASES = Ref("helm.toolkit.fluxcd.io/v2", "helmreleases")
 PACKAGES = Ref("cozystack.io/v1alpha1", "packages")
 SOURCES = Ref("cozystack.io/v1alpha1", "packagesources")
-KINDS = (RELEASES, PACKAGES, SOURCES)
+REPOSITORIES = Ref("source.toolkit.fluxcd.io/v1", "ocirepositories")
+DECISIVE = (RELEASES, PACKAGES, SOURCES)
+KINDS = (*DECISIVE, REPOSITORIES)  # repositories only explain: a platform may come from elsewhere
 
 PULSE_S = 5.0  # a watch that is silent looks like one that is cut off: ask now and then whether anybody is there
+RETURN_S = 0.5  # while nobody answers: how soon a return is noticed
 
 
 @dataclass
@@ -42,6 +46,7 @@ class View:
     away: str = ""
     refused: Refused | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _events: Counter[Ref] = field(default_factory=Counter)
     _blind_s: float = 0.0
     _lost_at: float | None = None
     _contact_at: float = 0.0
@@ -57,23 +62,21 @@ class View:
         if self.away:
             return QueryFailed(f"the API server does not answer: {self.away}")
         parts: list[list[Object]] = []
-        for ref in KINDS:
+        for ref in DECISIVE:
             if ref not in self.objects:
                 return QueryFailed(f"the API server has not listed its {ref.plural} yet")
             found = self.objects[ref]
             if found is None:
                 return QueryFailed(f"the API server does not know {ref.plural} yet")
             parts.append(list(found.values()))
-        return Cluster(*parts)
+        releases, packages, sources = parts
+        return Cluster(releases, packages, sources, list((self.objects.get(REPOSITORIES) or {}).values()))
 
     async def refresh(self) -> None:
         """Ask for everything once more: a judgement that ends the wait must not rest on what a cut watch showed."""
         try:
-            for ref in KINDS:
-                items = await self.kube.objects(ref)
-                self.objects[ref] = {(o["metadata"].get("namespace", ""), o["metadata"]["name"]): o for o in items}
-        except NotFound:
-            self.objects[ref] = None
+            for ref in DECISIVE:
+                await self._list(ref)
         except (Unreachable, Unavailable) as error:
             self._lost(str(error))
         except Refused as error:
@@ -81,19 +84,32 @@ class View:
         else:
             self._heard()
 
+    async def _list(self, ref: Ref) -> None:
+        before = self._events[ref]
+        try:
+            items = await self.kube.objects(ref)
+        except NotFound:
+            self.objects[ref] = None
+            return
+        if self._events[ref] == before:  # else a watch, which is alive, has shown something newer than this answer
+            self.objects[ref] = {(o["metadata"].get("namespace", ""), o["metadata"]["name"]): o for o in items}
+
     async def follow(self, ref: Ref) -> None:
         snapshot: Snapshot
         try:
             async for snapshot in self.kube.watch(ref):
                 self.objects[ref] = snapshot.objects
+                self._events[ref] += 1
                 self._heard()
                 self.changed.set()
         except Refused as error:
-            self.refused = error
-            self.changed.set()
+            if ref in DECISIVE:
+                self.refused = error
+                self.changed.set()
 
     async def pulse(self) -> None:
         while True:
+            was_away = bool(self.away)
             try:
                 await self.kube.text("/version")
             except (Unreachable, Unavailable) as error:
@@ -102,7 +118,10 @@ class View:
                 self._heard()  # a refusal is an answer
             else:
                 self._heard()
-            await asyncio.sleep(PULSE_S / 5 if self.away else PULSE_S)
+            if was_away and not self.away:
+                await self.refresh()  # watches come back by and by; what happened meanwhile is asked for at once
+                self.changed.set()
+            await asyncio.sleep(RETURN_S if self.away else PULSE_S)
 
     def _lost(self, why: str) -> None:
         if not self.away:

@@ -18,9 +18,11 @@ from cozystack_iac.rules import (
     overrides,
     placement,
     platform,
+    provisioner,
     publishing,
     ranges,
     reach,
+    reachability,
     registries,
     roles,
     versions,
@@ -39,6 +41,7 @@ _SUBJECTS = (
     vips,
     endpoints,
     disks,
+    provisioner,
     machines,
     documents,
     versions,
@@ -46,6 +49,7 @@ _SUBJECTS = (
     publishing,
     certificates,
     registries,
+    reachability,
     overrides,
 )
 

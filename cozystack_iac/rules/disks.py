@@ -1,16 +1,16 @@
 """Disks and pools: identities that survive a reboot, nothing written twice, layouts that add up, approvals."""
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cozystack_iac.findings import ERROR, NOTE, WARNING, Finding, Rule
 from cozystack_iac.rules.survey import Survey
-from cozystack_iac.rules.wording import listed, short
+from cozystack_iac.rules.wording import short
 from cozystack_iac.settings import Disk, Node, Site
 from cozystack_iac.settings.base import size_text
 from cozystack_iac.settings.paths import Step
 from cozystack_iac.settings.storage import GIB
+from cozystack_iac.storage import ledger, zfs
 
 STO_001 = Rule(
     "STO-001",
@@ -30,7 +30,7 @@ STO_003 = Rule(
     "STO-003",
     ERROR,
     title="whole disks are named, not partitions",
-    why="the pool takes the whole disk and makes its own partitions; a name with a partition in it means that something is there",
+    why="Talos reports whole disks only: what is on the rest of the disk, and on the partition, could not be looked at before",
     remedy="name the disk",
 )
 STO_004 = Rule(
@@ -118,6 +118,20 @@ STO_015 = Rule(
     why="nothing identifies it",
     remedy="give serial, wwid or byId",
 )
+STO_017 = Rule(
+    "STO-017",
+    NOTE,
+    title="approvals by an identity that only the machine knows",
+    why="the stack file names the disk by another identity, so that both are the same disk is judged live",
+    remedy="nothing to do; name the disk by the approved identity to have it judged offline",
+)
+STO_018 = Rule(
+    "STO-018",
+    NOTE,
+    title="the image of the privileged job is pinned",
+    why="a tag can be moved to another image, and this one may do anything on the storage nodes",
+    remedy="name it by its digest: registry.example.org/image:tag@sha256:…",
+)
 STO_016 = Rule(
     "STO-016",
     NOTE,
@@ -133,8 +147,6 @@ _PARTITION = re.compile(r"-part\d+$", re.ASCII)
 _POOL = re.compile(r"^[a-zA-Z][a-zA-Z0-9_.-]{0,47}$", re.ASCII)
 _RESERVED_POOL = re.compile(r"^(?:mirror|raidz|draid|spare|log|c\d)", re.ASCII)  # zpool-create(8)
 _BY_ID = "/dev/disk/by-id/"
-# Smallest number of disks per layout, and the largest that still makes sense in one vdev.
-_ARITY = {"single": (1, 1), "mirror": (2, 4), "raidz1": (3, 12), "raidz2": (4, 16), "raidz3": (5, 20)}
 _SIZE_REFUSED_BYTES = 10 * GIB
 _SIZE_WARNED_BYTES = 50 * GIB
 
@@ -199,7 +211,7 @@ def _disk(site: Site, steps: tuple[Step, ...], disk: Disk) -> Iterator[Finding]:
         if kind != "selector" and _KERNEL_NAME.match(bare):
             problem = f"`{short(value)}` is a name the kernel gives"
             yield STO_002.at(path, problem=problem, fix="give serial, wwid or a link below /dev/disk/by-id")
-        elif kind == "byId" and _PARTITION.search(bare):
+        elif kind == "byId" and _PARTITION.search(bare) and not (site.existing and "dataDisks" in steps):
             problem = f"`{short(value)}` is a partition"
             yield STO_003.at(path, problem=problem, fix=f"write `{short(_PARTITION.sub('', bare))}`")
         elif kind == "byId" and (not bare or "/" in bare or bare != bare.strip() or bare in {".", ".."}):
@@ -215,24 +227,15 @@ def _layout(site: Site, position: int, node: Node) -> Iterator[Finding]:
     if not count:
         return
     layout = node.layout or site.storage.layout
-    least, most = _ARITY[layout]
+    _, most = zfs.ARITY[layout]
     place: tuple[Step, ...] = ("nodes", position, "dataDisks")
-    if count < least:
-        problem = f"{node.name} has {_disks(count)} for layout {layout}, which takes at least {least}"
-        fix = "choose single" if count == 1 else "add disks, or choose mirror"
-        yield STO_006.at(site.where(*place), problem=problem, fix=fix)
-    elif layout == "single" and count > most:
-        problem = f"{node.name} has {count} disks for layout single, which takes one"
-        fix = "choose mirror or raidz1 for this node: striping them would lose everything with any one of them"
-        yield STO_006.at(site.where(*place), problem=problem, fix=fix)
+    if wrong := zfs.arity(layout, count):
+        fix = "choose single" if count == 1 else "choose mirror or raidz1 for this node, or add disks"
+        yield STO_006.at(site.where(*place), problem=f"{node.name} has {wrong}", fix=fix)
     elif count > most:
         problem = f"{node.name} has {count} disks in one {layout}"
         fix = f"at most {most} disks in one vdev rebuild in reasonable time"
         yield STO_006.at(site.where(*place), problem=problem, fix=fix, severity=WARNING)
-
-
-def _disks(count: int) -> str:
-    return "one disk" if count == 1 else f"{count} disks"
 
 
 def _elsewhere(site: Site) -> Iterator[Finding]:
@@ -253,36 +256,39 @@ def _elsewhere(site: Site) -> Iterator[Finding]:
 
 
 def _approvals(site: Site) -> Iterator[Finding]:
+    """Disks that nobody has approved, and approvals that name none. Where machines can be asked, both may be right."""
     approved = site.storage.approved_disks
     nodes = {node.name: node for node in site.nodes}
-    for name, identities in approved.items():
-        path = site.where("storage", "approvedDisks", name)
-        if name not in nodes:
-            if not site.partly_unread("nodes"):
+    if not site.partly_unread("nodes"):
+        for name in approved:
+            if name not in nodes:
+                path = site.where("storage", "approvedDisks", name)
                 yield STO_009.at(path, problem=f"there is no node `{short(name)}`", fix="correct or remove it")
-            continue
-        known = {value for disk in nodes[name].data_disks for _, value in (*_keys(disk), *disk.identities)}
-        for index, identity in enumerate(identities):
-            if identity not in known and identity.removeprefix(_BY_ID) not in known and not site.partly_unread("nodes"):
-                problem = f"{name} has no data disk `{short(identity)}`"
-                at = site.where("storage", "approvedDisks", name, index)
-                yield STO_009.at(at, problem=problem, fix="correct or remove it")
-    missing: dict[str, list[str]] = defaultdict(list)
+    missing: dict[str, dict[str, str]] = {}
+    kept: dict[str, list[str]] = {}
     for node in site.nodes:
-        allowed = {identity.removeprefix(_BY_ID) for identity in approved.get(node.name, ())}
-        for disk in node.data_disks:
-            values = {value.removeprefix(_BY_ID) for _, value in (*_keys(disk), *disk.identities)}
-            if values and allowed.isdisjoint(values):
-                missing[node.name].append(disk.identities[0][1])
+        open_, left = _open(node, approved.get(node.name, ()))
+        if open_ and len(left) >= len(open_) and not site.existing and site.checks == "live":
+            problem = f"{node.name}: {', '.join(map(short, left.values()))} for {', '.join(open_.values())}"
+            at = site.where("storage", "approvedDisks", node.name)
+            yield STO_017.at(at, problem=problem, fix="nothing: judged live")
+            continue
+        for index, text in left.items() if not site.partly_unread("nodes") else ():
+            at = site.where("storage", "approvedDisks", node.name, index)
+            yield STO_009.at(at, problem=f"{node.name} has no data disk `{short(text)}`", fix="correct or remove it")
+        if open_:
+            missing[node.name] = open_
+            kept[node.name] = [text for index, text in enumerate(approved.get(node.name, ())) if index not in left]
     if missing and not site.unread("storage", "approvedDisks"):
-        names = listed(f"{name}: {', '.join(map(short, disks))}" for name, disks in missing.items())
-        fix = "look at each disk, then add it, e.g. " + _approval_line(missing)
-        yield STO_008.at(site.where("storage", "approvedDisks"), problem=f"not approved: {names}", fix=fix)
+        yield ledger.unapproved(STO_008, site.where("storage", "approvedDisks"), missing, kept)
 
 
-def _approval_line(missing: dict[str, list[str]]) -> str:
-    name, disks = next(iter(missing.items()))
-    return f"`approvedDisks: {{{name}: [{', '.join(map(short, disks))}]}}`"
+def _open(node: Node, given: Sequence[str]) -> tuple[dict[str, str], dict[int, str]]:
+    """Data disks without an approval (by their identity), and approvals (by their place) that name none of its disks."""
+    spoken = [(ledger.spoken(disk), disk) for disk in node.data_disks]
+    known = {identity for identities, _ in spoken for identity in identities}
+    open_ = {own[0]: short(disk) for own, disk in spoken if own and not ledger.approval(given, own)}
+    return open_, {index: text for index, text in enumerate(given) if not ledger.approval([text], known)}
 
 
 def _pool(site: Site) -> Iterator[Finding]:
@@ -295,6 +301,10 @@ def _pool(site: Site) -> Iterator[Finding]:
         yield STO_014.at(path, problem=f"{size_text(size)} are accepted", fix="use 50GiB or more")
     elif size < _SIZE_WARNED_BYTES:
         yield STO_014.at(path, problem=f"{size_text(size)} are accepted", fix="use 50GiB or more", severity=WARNING)
+    image = site.storage.job_image
+    if image is not None and "@sha256:" not in image and site.storage.provisioner == "job":
+        problem = f"`{short(image)}` is named by a tag"
+        yield STO_018.at(site.where("storage", "jobImage"), problem=problem, fix="add its digest: …@sha256:…")
     if site.storage.classes == "skip":
         yield STO_016.at(
             site.where("storage", "classes"), problem="storage classes are left alone", fix="or use create"

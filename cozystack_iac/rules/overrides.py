@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from cozystack_iac.findings import ERROR, NOTE, WARNING, Finding, Rule, rules
 from cozystack_iac.rules.survey import Survey
@@ -140,6 +140,12 @@ def _unsuitable(code: str) -> str | None:
     return f"there is no finding {code}" if code not in known and code.partition("-")[0] in families else None
 
 
+def in_force(site: Site, today: date | None = None) -> frozenset[str]:
+    """Codes of the guardrails that are overridden today (default: now, UTC): for live checks, which `apply` does not reach."""
+    today = today or datetime.now(UTC).date()
+    return frozenset(allow.guardrail for allow in site.allow if _valid(allow, today))
+
+
 def _valid(allow: Allow, today: date) -> bool:
     return bool(allow.reason.strip()) and (allow.until is None or allow.until >= today)
 
@@ -156,8 +162,9 @@ def apply(site: Site, findings: Iterable[Finding], today: date) -> Iterator[Find
             if finding.severity is not NOTE:
                 finding = replace(finding, severity=NOTE, fix=f"overridden: {short(allow.reason.strip())}")
         yield finding
+    live = {rule.code for rule in rules() if rule.live}
     for index, allow in enumerate(site.allow):
-        if allow.guardrail in overridable - hit and _valid(allow, today):
+        if allow.guardrail in overridable - hit - live and _valid(allow, today):
             problem = f"nothing here violates {allow.guardrail}"
             yield OVR_004.at(site.where("allow", index), problem=problem, fix="remove it")
 

@@ -60,6 +60,7 @@ INV_016 = Rule(
 )
 
 _LABEL_VALUE = re.compile(r"^(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$", re.ASCII)
+_APPROVED = {"reset": "wiped", "evacuate": "emptied of its replicas", "lost": "given up as lost"}
 LINK = re.compile(r"^[A-Za-z0-9_.:-]{1,15}$", re.ASCII)  # IFNAMSIZ of Linux, without its final zero
 
 
@@ -131,9 +132,10 @@ def _removed(site: Site) -> Iterator[Finding]:
             yield INV_016.at(path, problem=f"`{short(entry.name)}` is still one of the nodes", fix=INV_016.remedy)
         elif entry.name in names[:position]:
             yield INV_016.at(path, problem=f"`{short(entry.name)}` is named twice", fix="make one entry of the two")
-        for key, approval in (("reset", entry.reset), ("lost", entry.lost)):
+        approvals = (("reset", entry.reset), ("evacuate", entry.evacuate), ("lost", entry.lost))
+        for key, approval in approvals:
             if approval is not None and approval.approved and not approval.reason.strip():
-                what = "wiped" if key == "reset" else "given up as lost"
+                what = _APPROVED[key]
                 where = site.where("removed", position, key)
                 yield INV_011.at(where, problem=f"{entry.name} may be {what}, and nobody says why", fix="add `reason:`")
 

@@ -1,6 +1,7 @@
 """Chart, variant, bundles and free values of the platform; access to existing clusters."""
 
 from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
 from typing import Any
 
 from cozystack_iac import releases
@@ -10,6 +11,7 @@ from cozystack_iac.rules.wording import listed, short
 from cozystack_iac.settings import Site
 from cozystack_iac.settings.paths import config_set
 from cozystack_iac.settings.platform import CHART
+from cozystack_iac.settings.site import host_of
 
 PLT_001 = Rule(
     "PLT-001",
@@ -102,6 +104,15 @@ PLT_013 = Rule(
     title="existing clusters are pinned by identity",
     why="a context that is pointed at another cluster later would be installed on without a question",
     remedy="set cluster.access.identity",
+)
+
+PLT_014 = Rule(
+    "PLT-014",
+    ERROR,
+    title="the published API endpoint is for people",
+    why="it goes into the kubeconfigs of tenants, and an address of this machine leads nowhere from theirs; Cilium is told the way "
+    "to the API by a ConfigMap of its own (cozy-system/cozystack, api-server-endpoint)",
+    remedy="leave publishing.apiServerEndpoint out; network.apiServerHost is what operator and Cilium use",
 )
 
 # Values we set ourselves, with the setting to use instead.
@@ -246,6 +257,10 @@ def _api_server(survey: Survey) -> Iterator[Finding]:
     site = survey.site
     network, variant = site.network, site.cluster.variant
     path = site.where("network", "apiServerHost")
+    published = site.publishing.api_server_endpoint
+    if published and _is_loopback(host_of(published)) and site.lab is None:
+        where = site.where("publishing", "apiServerEndpoint")
+        yield PLT_014.at(where, problem=f"{short(published)} is this machine itself", fix="leave it out")
     if variant != "generic":
         for key, value in (("apiServerHost", network.api_server_host), ("apiServerPort", network.api_server_port)):
             if value is not None:
@@ -262,6 +277,13 @@ def _api_server(survey: Survey) -> Iterator[Finding]:
     if single and len(site.control_planes) > 1:
         problem = f"{network.api_server_host} is one of {len(site.control_planes)} control planes"
         yield PLT_011.at(path, problem=problem, fix="remove it and leave platform.prism on")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _access(site: Site) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from cozystack_iac import releases
 from cozystack_iac.findings import ERROR, NOTE, WARNING, Finding, Rule
 from cozystack_iac.releases import KNOWN_BROKEN, Release, Version
 from cozystack_iac.rules.survey import Survey
-from cozystack_iac.rules.wording import short
+from cozystack_iac.rules.wording import listed, short
 from cozystack_iac.settings import Site
 from cozystack_iac.settings.paths import Step, config_set
 
@@ -65,21 +65,24 @@ VER_008 = Rule(
     ERROR,
     title="the hosted variant is made to work",
     why="as released, its packages depend on a bundle that it switches off: none of them ever gets ready",
-    remedy="set platform.bundles.system to true",
+    remedy="set platform.bundles.system to true, or allow VER-008: the package is then written with the bundle on, networking a "
+    "no-op, and without what cannot be there",
+    overridable=True,
 )
 VER_009 = Rule(
     "VER-009",
     ERROR,
     title="the dashboard can start",
     why="on 1.4 without OIDC its token proxy is restarted before it listens (cozystack#2869), and what depends on it hangs too",
-    remedy="switch OIDC on, do not expose the dashboard, or use 1.5.0 or later",
+    remedy="switch OIDC on, or use 1.5.0 or later",
     overridable=True,
 )
 VER_010 = Rule(
     "VER-010",
     ERROR,
     title="OIDC at install does not wait for itself",
-    why="up to 1.5 the dashboard asks Keycloak through an ingress that comes after the dashboard (cozystack#3288)",
+    why="on 1.4 OIDC has to be on from the start, and the dashboard then asks Keycloak through an ingress that comes after the "
+    "dashboard (cozystack#3288)",
     remedy="leave access.keycloakInternalUrl out",
 )
 VER_011 = Rule(
@@ -122,12 +125,14 @@ def _cozystack(site: Site, release: Release | None) -> Iterator[Finding]:
             problem = f"`{short(text)}` is not a release we know"
             fix = f"use e.g. {newest}, in quotes where YAML would read a number"
             yield VER_001.at(path, problem=problem, fix=fix, command=config_set(path, newest))
+    elif release.beyond:
+        problem = f"{text} is of a newer minor than any that was read; it is treated like {newest}"
+        yield VER_002.at(path, problem=problem, fix=f"read its release notes, or use {newest}")
     elif release.version.pre:
-        yield VER_002.at(path, problem=f"{text} is a pre-release", fix=f"use {releases.LATEST[release.version.series]}")
+        yield VER_002.at(path, problem=f"{text} is a pre-release", fix=f"use {release.neighbour}")
     elif not release.known:
-        known = releases.LATEST[release.version.series]
-        problem = f"{text} is newer than {known}, the last one of its minor that was read"
-        yield VER_002.at(path, problem=problem, fix=f"nothing, or use {known}", severity=NOTE)
+        problem = f"{text} is newer than {release.neighbour}, the last one of its minor that was read"
+        yield VER_002.at(path, problem=problem, fix=f"nothing, or use {release.neighbour}", severity=NOTE)
 
 
 def _talos(site: Site, release: Release | None) -> Iterator[Finding]:
@@ -182,31 +187,37 @@ def _kubernetes(site: Site) -> Iterator[Finding]:
 
 
 def _broken(site: Site, release: Release) -> Iterator[Finding]:
-    version, bundles = release.version, site.platform.bundles
+    version = release.version
     where = site.where("cluster", "cozystack")
     if site.platform_variant == "isp-hosted" and KNOWN_BROKEN["isp-hosted"].covers(version):
-        path = site.where("platform", "bundles", "system")
-        missing = []
-        if bundles.system is not True:
-            missing.append("set platform.bundles.system to true")
-        if version.series >= (1, 5) and "cozystack.backupstrategy-controller" not in bundles.disable:
-            missing.append("add cozystack.backupstrategy-controller to platform.bundles.disable")
-        if missing:
-            problem = f"isp-hosted of {version} cannot work as it is"
-            yield VER_008.at(path, problem=problem, fix=" and ".join(missing))
+        yield _hosted(site, release)
     oidc = site.access.oidc
-    if not oidc and "dashboard" in site.publishing.exposed and KNOWN_BROKEN["dashboard-without-oidc"].covers(version):
-        problem = f"{version} without OIDC, with the dashboard exposed"
+    if not oidc and KNOWN_BROKEN["dashboard-without-oidc"].covers(version):
+        problem = f"{version} without OIDC"
         fix = KNOWN_BROKEN["dashboard-without-oidc"].remedy
         yield VER_009.at(where, problem=problem, fix=fix, command=config_set("cozystack:access.oidc", "true"))
     internal = site.access.keycloak_internal_url
     outside = internal is not None and ".svc" not in internal
-    if oidc and outside and KNOWN_BROKEN["oidc-at-install"].covers(version):
+    if oidc and outside and KNOWN_BROKEN["oidc-at-install"].covers(version) and not release.oidc_later:
         path = site.where("access", "keycloakInternalUrl")
         problem = f"Keycloak's internal URL is `{short(internal)}`, which is not inside the cluster"
         yield VER_010.at(path, problem=problem, fix=f"leave it out, or write {releases.KEYCLOAK_INTERNAL_URL}")
     if oidc and KNOWN_BROKEN["oidc-off-again"].covers(version):
         yield VER_011.at(where, problem=f"OIDC is on, on {version}", fix="keep it on, or use 1.6.1 or later")
+
+
+def _hosted(site: Site, release: Release) -> Finding:
+    """Refused as released; once somebody has decided, what is changed about it and why."""
+    path = site.where("platform", "bundles", "system")
+    if site.platform.bundles.system is not True:
+        problem = f"isp-hosted of {release.version} cannot work as it is"
+        return VER_008.at(path, problem=problem, fix="set platform.bundles.system to true")
+    without = releases.hosted_without(release)
+    gone = f", and without {listed(without)} (they need a bundle that hosted clusters cannot have)" if without else ""
+    problem = (
+        f"isp-hosted of {release.version} is installed with the system bundle on, networking left to the provider{gone}"
+    )
+    return VER_008.at(path, problem=problem, fix="nothing", severity=NOTE)
 
 
 def _unknown_keys(site: Site, release: Release) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from cozystack_iac.settings.cluster import Cluster, ClusterAccess, Talos, TalosImage
 from cozystack_iac.settings.network import Mirror, Network, Proxy, Registries, RegistryAuth, RegistryConfig
-from cozystack_iac.settings.nodes import Disk, Lost, Node, Removed, Reset, Vip
+from cozystack_iac.settings.nodes import Disk, Evacuation, Lost, Node, Removed, Reset, Vip
 from cozystack_iac.settings.platform import (
     Access,
     Bundles,
@@ -26,6 +26,7 @@ __all__ = [
     "ClusterAccess",
     "Disk",
     "Dns01",
+    "Evacuation",
     "ExternalIPs",
     "Lab",
     "Lost",

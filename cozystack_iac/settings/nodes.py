@@ -70,6 +70,15 @@ class Lost(Model):
     """Why, for whoever reads the history. (required with approved)"""
 
 
+class Evacuation(Model):
+    """Approval to have LINSTOR move what a machine stores to other nodes, which copies every replica once."""
+
+    approved: Flag = False
+    """True: LINSTOR may be told to empty the machine before it leaves."""
+    reason: str = ""
+    """Why, for whoever reads the history. (required with approved)"""
+
+
 class Removed(Model):
     """What may be done with a machine that is no longer among the nodes. Without an entry it keeps what is on its disks."""
 
@@ -77,6 +86,8 @@ class Removed(Model):
     """The name it had among the nodes. (required)"""
     reset: Reset | None = None
     """Approval to wipe its configuration and system disk once it has left. Its data disks stay."""
+    evacuate: Evacuation | None = None
+    """Approval to move its LINSTOR replicas away first. Without it a machine that still stores something does not leave."""
     lost: Lost | None = None
     """Statement that it is dead and cannot leave by itself."""
 

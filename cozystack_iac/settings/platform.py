@@ -117,6 +117,10 @@ class Publishing(Model):
     """URL in kubeconfigs handed to people. Default: https://api.<host>:443."""
     proxy_protocol: Flag = False
     """Whether the load balancer in front speaks the PROXY protocol."""
+    resolvers: tuple[str, ...] = ()
+    """DNS resolvers that are asked for the public names besides this workstation's own, e.g. `9.9.9.9`."""
+    reachability: Literal["check", "skip"] = "check"
+    """Whether dashboard and API have to answer from this workstation; skip needs an override of RCH-002 with its reason."""
 
 
 class Access(Model):

@@ -29,6 +29,8 @@ class Waits(Model):
     """generic: extractedprism on every node."""
     operator: Duration = _minutes(10)
     """Custom resources established and package source present (the operator's own budgets: 2 and 5 minutes)."""
+    package: Duration = _minutes(20)
+    """The platform uses the values it was given; a change that meets a running installation waits for its next step."""
     linstor: Duration = _minutes(25)
     """LINSTOR's controller answers (7 to 13 minutes on a healthy site)."""
     pools: Duration = _minutes(10)
@@ -39,12 +41,14 @@ class Waits(Model):
     """Every expected release ready (15 to 60 minutes, longer on slow registries)."""
     settle: Duration = timedelta(seconds=30)
     """How long everything has to stay ready before it counts: releases flap while their dependants start."""
+    verify: Duration = _minutes(10)
+    """Once all is ready: pods, the root ingress, certificates."""
     reachability: Duration = _minutes(10)
     """Dashboard and API answer on their public names."""
     upgrade: Duration = _minutes(30)
     """One machine's upgrade, with drain and reboot."""
     removal: Duration = _minutes(30)
-    """Each step of a machine's removal; the longest is the drain, which waits for disruption budgets."""
+    """Each step of a machine's removal; the longest are the drain, which waits for disruption budgets, and the evacuation."""
 
 
 def _date(value: object) -> object:
@@ -77,3 +81,5 @@ class Lab(Model):
 
     https_port: Count = 443
     """Port of the lab's ingress; 8443 where 443 needs privileges."""
+    resolver: str = ""
+    """Resolver that plays this workstation's own, `address:port`. Without one no name is asked."""

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from cozystack_iac.settings.base import Count, Model, Size
+from cozystack_iac.settings.base import Count, Flag, Model, Size
 from cozystack_iac.settings.nodes import Layout
 
 GIB = 1024**3
@@ -15,6 +15,12 @@ class Storage(Model):
 
     provider: Literal["zfs"] = "zfs"
     """The only one there is."""
+    provisioner: Literal["job", "linstor"] = "job"
+    """Who makes the pools. `job`: a privileged Job per node, before the platform; every layout, the disk's identity is read on
+    the node immediately before the write, leftovers of every kind are refused by name. `linstor`: LINSTOR's satellite, once the
+    platform runs; nothing of ours is ever privileged, but one disk per node (no mirror, no raidz), LINSTOR chooses the pool's
+    options and creates it by force, and between our last look (the machine's own word, and LINSTOR's list of empty disks) and
+    its write is as much time as it takes."""
     layout: Layout = "single"
     """How a node's data disks are combined."""
     zpool: str = "data"
@@ -30,4 +36,6 @@ class Storage(Model):
     approved_disks: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """By node: identities of the disks a person has approved for writing. Nothing else is ever written."""
     job_image: str | None = None
-    """Image of the job, e.g. from a mirror. Default: the project's pinned one."""
+    """Image of the job; needs a shell and `nsenter`. Best with its digest (`…@sha256:…`). Default: the project's pinned one."""
+    drop_privileges: Flag = True
+    """Take the right to run privileged pods away from namespace cozy-storage-bootstrap once every pool is there."""

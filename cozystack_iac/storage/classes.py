@@ -6,11 +6,58 @@ tenant's monitoring needs both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from cozystack_iac.findings import ERROR, WARNING, Finding, Rule
+from cozystack_iac.kube.ownership import foreign_owner
+
+CLS_001 = Rule(
+    "CLS-001",
+    ERROR,
+    title="a storage class that is made here is nobody else's",
+    why="whoever made it would find it changed, and `destroy` would take it away from them",
+    remedy="use it as it is with `storage.classes: adopt`, remove it, or set `skip`",
+)
+CLS_002 = Rule(
+    "CLS-002",
+    ERROR,
+    title="a storage class that is adopted fits",
+    why="claims of the platform would wait for ever, or their volumes land on another pool",
+    remedy="make it fit, or remove it and have it made",
+)
+CLS_003 = Rule(
+    "CLS-003",
+    WARNING,
+    title="a storage class that is adopted is as Cozystack documents it",
+    why="volumes behave otherwise than Cozystack's documentation says when replicas lose each other",
+    remedy="compare it with the documented one",
+)
+CLS_004 = Rule(
+    "CLS-004",
+    ERROR,
+    title="one storage class is the default",
+    why="Kubernetes takes the newest of several, so databases of the platform land where nobody meant them to",
+    remedy="take the mark from all but one",
+)
+CLS_005 = Rule(
+    "CLS-005",
+    ERROR,
+    title="some storage class is the default",
+    why="claims without a class (Keycloak's database, etcd, Grafana's) would wait for ever",
+    remedy="mark one of them",
+)
+CLS_006 = Rule(
+    "CLS-006",
+    ERROR,
+    title="the storage classes of the cluster can be looked at",
+    why="whether one of them is somebody else's, or a second default, is only known from the cluster",
+    remedy="check that the API server can be reached from here",
+)
 
 PROVISIONER = "linstor.csi.linbit.com"
 DEFAULT_ANNOTATION = "storageclass.kubernetes.io/is-default-class"
+_OLD_DEFAULT_ANNOTATION = "storageclass.beta.kubernetes.io/is-default-class"  # Kubernetes still honours it
 MANAGED = {"app.kubernetes.io/managed-by": "cozystack-iac"}
 NAMES = ("local", "replicated")
 
@@ -21,11 +68,6 @@ _DRBD = {
     "property.linstor.csi.linbit.com/DrbdOptions/Resource/on-suspended-primary-outdated": "force-secondary",
     "property.linstor.csi.linbit.com/DrbdOptions/Net/rr-conflict": "retry-connect",
 }
-
-
-def replicas(storage_nodes: int, wanted: int | None = None) -> int:
-    """Copies of a replicated volume: three, or as many as there are nodes to put them on."""
-    return max(1, min(wanted or 3, storage_nodes))
 
 
 def storage_classes(pool: str, copies: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -62,8 +104,140 @@ def _storage_class(name: str, parameters: dict[str, str], binding: str, annotati
 
 def defaults(classes: Iterable[Mapping[str, Any]]) -> list[str]:
     """Names of the classes marked as default. More than one makes the default a matter of luck."""
-    return sorted(
-        str(c["metadata"]["name"])
-        for c in classes
-        if (c["metadata"].get("annotations") or {}).get(DEFAULT_ANNOTATION) == "true"
+    return sorted(str(c["metadata"]["name"]) for c in classes if _is_default(c))
+
+
+def _is_default(found: Mapping[str, Any]) -> bool:
+    marks = found["metadata"].get("annotations") or {}
+    return any(marks.get(name) == "true" for name in (DEFAULT_ANNOTATION, _OLD_DEFAULT_ANNOTATION))
+
+
+def is_ours(found: Mapping[str, Any]) -> bool:
+    """Whether this project made the class."""
+    labels = found["metadata"].get("labels") or {}
+    return all(labels.get(key) == value for key, value in MANAGED.items())
+
+
+def missing(existing: Iterable[Mapping[str, Any]], wanted: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The wanted classes that nobody has made yet; where somebody else's class is the default, it stays that."""
+    there = list(existing)
+    names = {c["metadata"]["name"] for c in there}
+    new = [dict(body) for body in wanted if body["metadata"]["name"] not in names]
+    if not defaults(there):
+        return new
+    return [{**body, "metadata": {**body["metadata"], "annotations": {}}} for body in new]
+
+
+# What is there already ------------------------------------------------------------------------------------------------
+
+
+def judge(
+    existing: Iterable[Mapping[str, Any]],
+    wanted: Sequence[Mapping[str, Any]],
+    mode: Literal["create", "adopt"],
+    copies: int,
+) -> list[Finding]:
+    """Every conflict between the classes of a cluster and those that are wanted. `copies`: what the nodes can hold at most."""
+    there = {str(c["metadata"]["name"]): c for c in existing}
+    findings: list[Finding] = []
+    for body in wanted:
+        found = there.get(body["metadata"]["name"])
+        if found is None or (is_ours(found) and mode == "create"):
+            continue  # ours may differ: the engine changes it
+        findings += _taken(body, found) if mode == "create" else _unfit(body, found, copies)
+    # What will be there is judged: with `create` ours are as they will be made, else what is missing is added.
+    free = [b for b in wanted if (name := b["metadata"]["name"]) not in there or is_ours(there[name])]
+    made = free if mode == "create" else missing(there.values(), wanted)
+    planned = there | {str(body["metadata"]["name"]): body for body in made}
+    return findings + _default(defaults(planned.values()))
+
+
+def _taken(body: Mapping[str, Any], found: Mapping[str, Any]) -> list[Finding]:
+    name = body["metadata"]["name"]
+    differences = [*hard_differences(body, found, None), *soft_differences(body, found)]
+    differs = "; ".join(differences) or "it is as it would be made"
+    problem = f"class {name} exists and is not this stack's ({foreign_owner(found, MANAGED) or 'ours'}): {differs}"
+    keep = "set `storage.classes: adopt` to use it as it is"
+    remove = f"remove it (`kubectl delete storageclass {name}`; volumes and claims stay)"
+    fix = f"1. {keep}\n2. {remove}\n3. set `storage.classes: skip` and see to both classes yourself"
+    return [
+        CLS_001.at(f"storageclass/{name}", problem=problem, fix=fix, command=f"kubectl get storageclass {name} -o yaml")
+    ]
+
+
+def _unfit(body: Mapping[str, Any], found: Mapping[str, Any], copies: int) -> Iterable[Finding]:
+    name = body["metadata"]["name"]
+    place, look = f"storageclass/{name}", f"kubectl get storageclass {name} -o yaml"
+    hard, soft = hard_differences(body, found, copies), soft_differences(body, found)
+    if hard:
+        remove = f"remove it (`kubectl delete storageclass {name}`; volumes and claims stay) and it is made anew"
+        fix = f"1. {remove}\n2. make it fit\n3. set `storage.classes: skip` and see to both classes yourself"
+        yield CLS_002.at(place, problem=f"class {name} does not fit: {'; '.join(hard)}", fix=fix, command=look)
+    if soft:
+        fix = "nothing, if that is wanted"
+        yield CLS_003.at(place, problem=f"class {name} is used although {'; '.join(soft)}", fix=fix, command=look)
+
+
+def _default(names: list[str]) -> list[Finding]:
+    if len(names) == 1:
+        return []
+    if not names:
+        fix = f"`kubectl annotate storageclass local {DEFAULT_ANNOTATION}=true`"
+        return [CLS_005.at("storageclasses", problem="no class is the default", fix=fix)]
+    others = [name for name in names if name != "local"] or names[1:]
+    commands = "; ".join(f"kubectl annotate storageclass {name} {DEFAULT_ANNOTATION}-" for name in others)
+    problem = f"{len(names)} classes are, or would be, the default: {', '.join(names)}"
+    fix = (
+        "1. take the mark from all but one (command below)\n2. have whoever makes the other one stop doing so (k3s: `"
+        "--disable=local-storage`, else it comes back at every start)\n3. set `storage.classes: skip`"
     )
+    return [CLS_004.at("storageclasses", problem=problem, fix=fix, command=commands)]
+
+
+def hard_differences(body: Mapping[str, Any], found: Mapping[str, Any], copies: int | None) -> list[str]:
+    """What makes a class useless here. `copies`: with fewer or as many the class still places; None: has to be the same."""
+    if found.get("provisioner") != PROVISIONER:
+        return [f"its provisioner is {found.get('provisioner')}, not {PROVISIONER}"]
+    wanted, given = _parameters(body), _parameters(found)
+    differences = [
+        _difference(key, wanted[key], given.get(key))
+        for key in ("storagePool", "layerList")
+        if given.get(key, "").split() != wanted[key].split()
+    ]
+    place, asked = given.get("autoPlace", "1"), wanted.get("autoPlace", "1")
+    if copies is None and place != asked:
+        differences.append(_difference("autoPlace", asked, place))
+    elif copies is not None and not (place.isdigit() and 1 <= int(place) <= copies):
+        differences.append(f"it wants {place} copies, and there are nodes for {copies}: such volumes are never placed")
+    return differences
+
+
+def soft_differences(body: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    """What a class may do differently and still work."""
+    wanted, given = _parameters(body), _parameters(found)
+    decisive = {"storagePool", "layerList", "autoPlace"}
+    keys = sorted((wanted.keys() | given.keys()) - decisive)
+    differences = [_difference(k, wanted.get(k), given.get(k)) for k in keys if wanted.get(k) != given.get(k)]
+    for field, usual in (
+        ("volumeBindingMode", "Immediate"),
+        ("allowVolumeExpansion", False),
+        ("reclaimPolicy", "Delete"),
+    ):
+        here, there = body.get(field, usual), found.get(field, usual)
+        if here != there:
+            differences.append(_difference(field, here, there))
+    return differences
+
+
+def _difference(key: str, wanted: object, given: object) -> str:
+    if given is None:
+        return f"{key} is not set (would be {wanted})"
+    return f"{key} is {given}" + (f" (would be {wanted})" if wanted is not None else " (would not be set)")
+
+
+def _parameters(body: Mapping[str, Any]) -> dict[str, str]:
+    """Parameters without linstor-csi's prefix, which it does not insist on; `placementCount` is another word for `autoPlace`."""
+    plain = {str(k).removeprefix(f"{PROVISIONER}/"): str(v) for k, v in (body.get("parameters") or {}).items()}
+    if "placementCount" in plain:
+        plain["autoPlace"] = plain.pop("placementCount")
+    return plain

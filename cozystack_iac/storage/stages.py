@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
 
-from cozystack_iac.kube.client import Kube, Object, Ref
+from cozystack_iac.kube.client import Kube, KubeError
 from cozystack_iac.stage import (
     Known,
     Progress,
@@ -19,70 +18,117 @@ from cozystack_iac.stage import (
     budget,
     format_seconds,
 )
-from cozystack_iac.storage import zfs
+from cozystack_iac.storage import health, residue, zfs
+from cozystack_iac.storage.jobs import Batch, Halted
+from cozystack_iac.talos.fleet import Fleet, MachineRef
 
-JOBS = Ref("batch/v1", "jobs", zfs.NAMESPACE)
+SIZE_SLACK = 0.9  # labels, metadata and what ZFS keeps for itself take less than a tenth
+
+
+class PlannedPool(Properties):
+    """What a node's pool has to be."""
+
+    text: str  # "mirror of serial=A, serial=B"
+    least_bytes: int
 
 
 class ZpoolInputs(Properties):
     kubeconfig: str = Field(repr=False)
     zpool: str
     jobs: dict[str, str]  # node -> name of its Job
+    plans: dict[str, PlannedPool] = Field(default_factory=dict)
+    machines: list[MachineRef] = Field(
+        default_factory=list
+    )  # with an API of their own; none on other systems than Talos
+    client_configuration: dict[str, str] = Field(default_factory=dict, repr=False)
+    drop_privileges: bool = True
     deadline_s: float
 
 
 class ZpoolOutputs(Properties):
-    pools: dict[str, str]  # node -> "ONLINE, 200 GiB on /dev/sdb1"
+    pools: dict[str, str]  # node -> "ONLINE, 200.0 GiB on /dev/sdb1"
+    sizes: dict[str, int] = Field(default_factory=dict)  # node -> bytes
 
 
 class ZpoolsOnlineProvider(StageProvider[ZpoolInputs, ZpoolOutputs]):
-    """Every storage node's Job has said that its pool is there and ONLINE.
+    """Every storage node's Job has looked, then written, and its pool is ONLINE and as planned.
 
-    A Job that had already failed when this stage began is run once more: a person has had the time to mend the cause, and
-    Kubernetes would keep the verdict for ever.
+    What another run of the same program finds again is never run again: new Job names alone (another image, another
+    version of the script) are no reason, only another plan is, or a pool that a refresh saw in trouble.
     """
 
     inputs = ZpoolInputs
     outputs = ZpoolOutputs
-    secret = frozenset({"kubeconfig"})
-    matters = frozenset({"jobs", "zpool"})
+    secret = frozenset({"kubeconfig", "client_configuration"})
+    matters = frozenset({"plans", "zpool", "drop_privileges"})
 
     async def establish(self, inputs: ZpoolInputs, progress: Progress) -> ZpoolOutputs:
-        reports: dict[str, zfs.PoolReport] = {}
-        waiting = set(inputs.jobs)
-
-        def expired() -> StageFailed:
-            return _zpools_failed(inputs, reports, waiting, f"{format_seconds(inputs.deadline_s)} budget used up")
-
-        async with budget(inputs.deadline_s, expired), Kube.connect(inputs.kubeconfig) as kube:
-            await _rerun_failed(kube, inputs.jobs, progress)
-            async for snapshot in kube.watch(JOBS):
-                for node in sorted(waiting):
-                    job = (snapshot.objects or {}).get((zfs.NAMESPACE, inputs.jobs[node]))
-                    if job and _ended(job):
-                        reports[node] = await _report(kube, node, inputs.zpool, inputs.jobs[node])
-                        waiting.discard(node)
-                if not waiting:
-                    break
-                progress.say(
-                    f"zpool {inputs.zpool}: {len(reports)} of {len(inputs.jobs)}, waiting for {', '.join(sorted(waiting))}"
-                )
-        if not all(r.online for r in reports.values()):
-            raise _zpools_failed(inputs, reports, waiting, "see below")
-        return ZpoolOutputs(pools={node: _text(r) for node, r in sorted(reports.items())})
+        return await self._make(inputs, frozenset(), progress)
 
     async def revise(
         self, inputs: ZpoolInputs, known: Known[ZpoolInputs, ZpoolOutputs], progress: Progress
     ) -> ZpoolOutputs:
-        """Only Jobs that are new are waited for: the messages of old ones go with their pods, and nobody needs them again."""
+        """Only nodes with another plan are touched, and those whose pool was in trouble are looked at."""
         if known.inputs is None or known.outputs is None or known.inputs.zpool != inputs.zpool:
             return await self.establish(inputs, progress)
-        pools, jobs = known.outputs.pools, known.inputs.jobs
-        same = {node for node, job in inputs.jobs.items() if jobs.get(node) == job}
-        kept = {node: text for node, text in pools.items() if node in same and text.startswith("ONLINE")}
+        before, plans = known.outputs, known.inputs.plans
+        same = {node for node, plan in inputs.plans.items() if node in before.pools and plans.get(node) == plan}
+        kept = {node for node in same if _online(before.pools[node])}
         fresh = {node: job for node, job in inputs.jobs.items() if node not in kept}
-        made = (await self.establish(inputs.model_copy(update={"jobs": fresh}), progress)).pools if fresh else {}
-        return ZpoolOutputs(pools=dict(sorted({**kept, **made}.items())))
+        made = await self._make(inputs.model_copy(update={"jobs": fresh}), same - kept, progress)
+        return ZpoolOutputs(
+            pools=dict(sorted({**{n: before.pools[n] for n in kept}, **made.pools}.items())),
+            sizes={**{n: size for n, size in before.sizes.items() if n in kept}, **made.sizes},
+        )
+
+    async def observe(self, inputs: ZpoolInputs, outputs: ZpoolOutputs) -> ZpoolOutputs | None:
+        """Health as it is now. A node that cannot be asked keeps what was known of it, and that is said."""
+        seen = await _health(inputs, list(outputs.pools))
+        silent = [node for node in outputs.pools if seen.get(node) is None]
+        if silent:
+            Progress("ZpoolsOnline").say(f"health of zpool {inputs.zpool} unknown, nobody to ask: {', '.join(silent)}")
+        pools = {node: _with_health(text, seen.get(node)) for node, text in outputs.pools.items()}
+        return outputs.model_copy(update={"pools": pools})
+
+    def drifted(self, inputs: ZpoolInputs, outputs: ZpoolOutputs) -> bool:
+        return not all(map(_online, outputs.pools.values()))
+
+    async def withdraw(self, inputs: ZpoolInputs, outputs: ZpoolOutputs, progress: Progress) -> None:
+        progress.say(f"zpool {inputs.zpool} and its data stay on {', '.join(sorted(outputs.pools)) or 'no node'}")
+
+    async def _make(self, inputs: ZpoolInputs, serving: frozenset[str] | set[str], progress: Progress) -> ZpoolOutputs:
+        """`serving`: nodes whose pool this stack has made; there a DEGRADED one is said, and does not stop anything."""
+        batch: Batch | None = None
+
+        def expired() -> StageFailed:
+            return _failed(inputs, batch, f"{format_seconds(inputs.deadline_s)} budget used up")
+
+        def welcome(report: zfs.PoolReport) -> bool:
+            degraded = report.health == "DEGRADED" and report.node in serving
+            return report.state == "fit" or report.online or degraded
+
+        async with budget(inputs.deadline_s, expired), Kube.connect(inputs.kubeconfig) as kube:
+            batch = Batch(kube, inputs.zpool, inputs.jobs, progress)
+            if inputs.jobs:
+                await batch.level("privileged")
+                try:
+                    await batch.look(welcome)
+                    await batch.write()
+                except Halted:
+                    raise _failed(inputs, batch, "see below") from None
+                await batch.clear()
+            if small := _too_small(inputs, batch):
+                raise _failed(inputs, batch, small)
+            await batch.level("restricted" if inputs.drop_privileges else "privileged")
+        for node, report in batch.reports.items():
+            if not report.online:
+                progress.say(
+                    f"{node}: zpool {inputs.zpool} is {report.health}: replace what failed on {report.devices}"
+                )
+        return ZpoolOutputs(
+            pools={node: _text(report) for node, report in sorted(batch.reports.items())},
+            sizes={node: report.size_bytes for node, report in sorted(batch.reports.items())},
+        )
 
 
 class ZpoolsOnline(StageResource, module="cozystack", name="ZpoolsOnline"):
@@ -90,63 +136,94 @@ class ZpoolsOnline(StageResource, module="cozystack", name="ZpoolsOnline"):
         super().__init__(ZpoolsOnlineProvider(), name, inputs, opts)
 
 
-def _ended(job: Object) -> bool:
-    conditions = (job.get("status") or {}).get("conditions") or []
-    return any(c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in conditions)
+async def _health(inputs: ZpoolInputs, nodes: list[str]) -> dict[str, str | None]:
+    if inputs.machines:
+        fleet = Fleet.of((m for m in inputs.machines if m.name in nodes), inputs.client_configuration)
+        return await health.of_machines(fleet, inputs.zpool)
+    try:
+        async with Kube.connect(inputs.kubeconfig) as kube:
+            return await health.of_satellites(kube, nodes, inputs.zpool)
+    except KubeError as error:
+        raise StageFailed(
+            "The zpools' health could not be asked.",
+            details={"answer": str(error)},
+            means="whether a disk has failed since is unknown; the state keeps what it had",
+            next_step="check that the API server can be reached from here, then run `pulumi refresh` again",
+        ) from None
 
 
-def _failed(job: Object) -> bool:
-    conditions = (job.get("status") or {}).get("conditions") or []
-    return any(c.get("type") == "Failed" and c.get("status") == "True" for c in conditions)
+def _online(text: str) -> bool:
+    return text.partition(",")[0] == "ONLINE"
 
 
-async def _rerun_failed(kube: Kube, jobs: Mapping[str, str], progress: Progress) -> None:
-    for node, name in sorted(jobs.items()):
-        job = await kube.find(JOBS.named(name))
-        if job is None or not _failed(job):
-            continue
-        progress.say(f"{node}: its zpool job had failed in an earlier run; running it once more")
-        await kube.delete(JOBS.named(name))
-        while await kube.find(JOBS.named(name)) is not None:
-            await asyncio.sleep(0.2)
-        await kube.create(JOBS, _fresh(job))
+def _with_health(text: str, health: str | None) -> str:
+    _, comma, rest = text.partition(",")
+    return text if health is None else f"{health}{comma}{rest}"
 
 
-def _fresh(job: Object) -> Object:
-    """The same Job as a new object: what the API server added is left out."""
-    metadata = {k: v for k, v in job["metadata"].items() if k in ("name", "namespace", "annotations")}
-    metadata["labels"] = _own_labels(job["metadata"])
-    template = dict(job["spec"]["template"])
-    template["metadata"] = {"labels": _own_labels(template.get("metadata") or {})}
-    spec = {k: v for k, v in job["spec"].items() if k not in ("selector", "template")}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {**spec, "template": template}}
-
-
-def _own_labels(metadata: Object) -> dict[str, str]:
-    generated = ("batch.kubernetes.io/", "controller-uid", "job-name")
-    return {k: v for k, v in (metadata.get("labels") or {}).items() if not k.startswith(generated)}
-
-
-async def _report(kube: Kube, node: str, zpool: str, job: str) -> zfs.PoolReport:
-    pods = await kube.objects(Ref("v1", "pods", zfs.NAMESPACE), selector=f"batch.kubernetes.io/job-name={job}")
-    messages = zfs.terminations(pods)
-    if not messages:
-        return zfs.PoolReport(node, zpool, "unreadable", reason="the job ended, its pods and their messages are gone")
-    return zfs.report(node, zpool, messages[0])
+def _too_small(inputs: ZpoolInputs, batch: Batch) -> str:
+    small = [
+        f"{node} has {report.size_bytes} of at least {plan.least_bytes} bytes"
+        for node, report in batch.reports.items()
+        if (plan := inputs.plans.get(node)) and report.size_bytes < plan.least_bytes * SIZE_SLACK
+    ]
+    return f"pools are smaller than planned: {'; '.join(small)}" if small else ""
 
 
 def _text(report: zfs.PoolReport) -> str:
-    if report.online:
-        return f"{report.health}, {report.size_bytes / 1024**3:.1f} GiB on {', '.join(report.devices)}"
-    return f"{report.state}: {report.reason or report.health}"
+    return f"{report.health}, {report.size_bytes / 1024**3:.1f} GiB on {', '.join(report.devices)}"
 
 
-def _zpools_failed(
-    inputs: ZpoolInputs, reports: Mapping[str, zfs.PoolReport], waiting: set[str], why: str
-) -> StageFailed:
+# When it fails ------------------------------------------------------------------------------------------------------
+
+
+def _failed(inputs: ZpoolInputs, batch: Batch | None, why: str) -> StageFailed:
+    reports = batch.reports if batch else {}
+    written = [report for report in reports.values() if report.state in ("created", "failed")]
+    details = {node: _standing(inputs, batch, node) for node in sorted(inputs.jobs)}
+    for report in written:
+        if commands := zfs.backout(report, bool(inputs.machines)):
+            details[f"{report.node}: to undo"] = "\n".join(commands)
     return StageFailed(
         f"Not every node has its zpool {inputs.zpool} ({why}).",
-        details={node: _text(reports[node]) if node in reports else "no answer yet" for node in sorted(inputs.jobs)},
-        means="no disk was wiped or overwritten; pools that are ONLINE stay as they are",
-        next_step="mend the disks named above (wiping is a person's decision), then run `pulumi up` again",
+        details=details,
+        means=_meaning(inputs, batch),
+        next_step="mend what is named above (wiping is a person's decision), then run `pulumi up` again: pools that are "
+        "there are kept, and every disk is looked at afresh",
     )
+
+
+def _meaning(inputs: ZpoolInputs, batch: Batch | None) -> str:
+    begun = {r.node for r in batch.reports.values() if r.state == "created"} if batch else set()
+    if batch is not None and batch.writing is not None:
+        begun |= {batch.writing}
+    if not begun:
+        return "nothing was written to any disk, on none of the nodes"
+    kept = "no disk that carried anything was touched; pools that are there stay as they are"
+    if batch is not None and batch.writing is not None and batch.reports[batch.writing].state == "fit":
+        return f"{kept}; whether {batch.writing} has made its pool is unknown, the next run reads it there first"
+    return f"{kept}; nodes that had not begun were left alone"
+
+
+def _standing(inputs: ZpoolInputs, batch: Batch | None, node: str) -> str:
+    """What is known of one node, for a person."""
+    report = batch.reports.get(node) if batch else None
+    if batch is not None and (batch.writing == node or report is None):
+        silent = batch.trouble.get(node) or "no answer yet"
+        if report is None or report.state == "fit":
+            return f"writing, {silent}" if batch.writing == node else silent
+    if report is None:
+        return "not asked yet"
+    if report.state == "fit":
+        return "its disks are fit; nothing was written"
+    if report.online:
+        return f"{report.state}: {_text(report)}"
+    head = f"{report.state}: {report.reason or report.health or 'no reason given'}"
+    address = next((machine.address for machine in inputs.machines if machine.name == node), node)
+    lines = [
+        line
+        for problem in report.problems
+        for line in residue.lines(problem, node=node, talos=bool(inputs.machines), address=address, pool=inputs.zpool)
+    ]
+    more = [f"and {report.omitted} more problems"] if report.omitted else []
+    return "\n".join([head, *lines, *more])

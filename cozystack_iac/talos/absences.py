@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager, suppress
 from cozystack_iac.kube import absence
 from cozystack_iac.kube.client import Kube, KubeError
 from cozystack_iac.stage import Progress, StageFailed, budget, format_seconds
+from cozystack_iac.storage.controller import SHELL
+from cozystack_iac.storage.evacuation import unsettled
 from cozystack_iac.talos.errors import TalosError
 from cozystack_iac.talos.fleet import Fleet, MachineRef
 
@@ -25,7 +27,12 @@ class Absences:
         self._kubeconfig: str | None = None
 
     async def leave(self, machine: MachineRef) -> None:
-        """Until everything that can run elsewhere does. Raises StageFailed, with the node open again, when pods cannot go."""
+        """Until everything that can run elsewhere does. Raises StageFailed, with the node open again, when pods cannot go.
+
+        Not before every replica is up to date: the machine that came back last may still be copying what it missed, and
+        this one may hold the last good copy.
+        """
+        await self._until(machine, "may not leave yet", _replicas_settled)
         try:
             await self._until(machine, "is emptied", absence.leave)
         except StageFailed:
@@ -54,7 +61,8 @@ class Absences:
                 f"({format_seconds(self._deadline_s)} budget used up).",
                 details={"last seen": last},
                 means="the machine itself runs; the upgrade stopped here",
-                next_step="look at the pods and disruption budgets named above, then run `pulumi up` again",
+                next_step="look at the pods, disruption budgets and replicas named above "
+                f"(`{SHELL} resource list`), then run `pulumi up` again",
             )
 
         async with budget(self._deadline_s, expired):
@@ -84,3 +92,7 @@ class Absences:
             except TalosError as error:
                 last = error
         raise last
+
+
+async def _replicas_settled(kube: Kube, _name: str) -> str:
+    return await unsettled(kube)

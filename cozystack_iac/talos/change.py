@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cozystack_iac.findings import ERROR, Finding, Rule
+from cozystack_iac.storage.controller import SHELL
+from cozystack_iac.storage.evacuation import named
+from cozystack_iac.storage.linstor import NAMESPACE
 
 MEM_001 = Rule(
     "MEM-001",
@@ -48,6 +51,20 @@ MEM_005 = Rule(
     why="without the list of members nobody knows what a removal would leave behind",
     remedy="bring etcd back on the control planes",
 )
+MEM_008 = Rule(
+    "MEM-008",
+    ERROR,
+    title="a machine that leaves stores nothing, or may be emptied",
+    why="replicas on its disks would not be reached any more, and the last copy of a volume may be among them",
+    remedy="approve an evacuation in `cozystack:removed`",
+)
+MEM_009 = Rule(
+    "MEM-009",
+    ERROR,
+    title="what a machine that leaves stores is known",
+    why="without LINSTOR's answer nobody knows whose data would leave with it",
+    remedy="bring LINSTOR's controller back first",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +97,8 @@ class Seen:
     `answers`: as a machine of this cluster. `bare`: it carries nothing of the cluster any more. `member`: etcd lists it.
     `votes`: it has started and is no learner. `healthy`: it follows a leader without alarm, by its own word.
     `node`: Kubernetes has a Node of its name. `drained`: nothing that could run elsewhere runs there.
+    `replicas`: what LINSTOR stores there and can copy elsewhere. `rooted`: what it stores there and cannot.
+    `unknown`: why it is not known what is stored there.
     """
 
     answers: bool = False
@@ -89,6 +108,9 @@ class Seen:
     healthy: bool = False
     node: bool = False
     drained: bool = False
+    replicas: tuple[str, ...] = ()
+    rooted: tuple[str, ...] = ()
+    unknown: str = ""
 
     @property
     def live_vote(self) -> bool:
@@ -101,6 +123,7 @@ class Approvals:
 
     reset: frozenset[str] = frozenset()
     lost: frozenset[str] = frozenset()
+    evacuate: frozenset[str] = frozenset()
 
 
 class Act(StrEnum):
@@ -109,6 +132,7 @@ class Act(StrEnum):
     FORGET = "its etcd member is removed"
     JOIN = "joins etcd"
     DRAIN = "is drained"
+    EVACUATE = "is emptied of its replicas"
     LEAVE = "leaves etcd"
     RESET = "is reset"
     DELETE = "its Node is deleted"
@@ -182,6 +206,7 @@ class _Change:
         yield from self._identities()
         yield from self._last()
         yield from self._silent()
+        yield from self._stored()
         if self._changes_etcd():
             yield from self._votes()
 
@@ -206,6 +231,25 @@ class _Change:
                 yield MEM_003.at(name, problem=f"{name} is to leave and does not answer", fix=fix)
             elif at.answers and at.member and not at.healthy and name not in self.approvals.lost:
                 yield MEM_003.at(name, problem=f"{name} is to leave, and its etcd is not well enough for it", fix=fix)
+
+    def _stored(self) -> Iterator[Finding]:
+        """Of a machine that is lost the replicas are gone, whatever anybody says about them."""
+        for name in self.leaving:
+            at = self.at(name)
+            if self.absent(name):
+                continue
+            listing = f"{SHELL} resource list --nodes {name}"
+            if at.unknown:
+                problem = f"{name} is to leave, and what LINSTOR stores there is not known: {at.unknown}"
+                fix = f"look at `kubectl -n {NAMESPACE} get pods`; then run it again"
+                yield MEM_009.at(name, problem=problem, fix=fix, command=listing)
+            if at.rooted:
+                problem = f"{name} stores {named(at.rooted)}, which LINSTOR cannot copy (no DRBD below)"
+                fix = "save what is in them and delete their claims, or keep the machine"
+                yield MEM_008.at(name, problem=problem, fix=fix, command=listing)
+            if at.replicas and name not in self.approvals.evacuate:
+                fix = f"write `{{name: {name}, evacuate: {{approved: true, reason: …}}}}` in `cozystack:removed`"
+                yield MEM_008.at(name, problem=f"{name} stores {named(at.replicas)}", fix=fix, command=listing)
 
     def _changes_etcd(self) -> bool:
         return bool(self.joining) or any(self.at(name).member for name in self.leaving)
@@ -265,6 +309,8 @@ class _Change:
         at = self.at(name)
         if at.node and not at.drained:
             yield Step(Act.DRAIN, name)
+        if at.replicas:
+            yield Step(Act.EVACUATE, name)
         if at.member:
             yield Step(Act.LEAVE, name)
         if name in self.approvals.reset:

@@ -19,8 +19,9 @@ from cozystack_iac.kube.client import Kube, KubeError
 from cozystack_iac.kube.drain import NODES, drain, drained, pods_on
 from cozystack_iac.kube.kubeconfig import BadKubeconfig
 from cozystack_iac.stage import Progress, StageFailed, format_seconds
+from cozystack_iac.storage import evacuation
 from cozystack_iac.talos import change
-from cozystack_iac.talos.change import MEM_005, Act, Approvals, Plan, Seen, Step, Topology
+from cozystack_iac.talos.change import MEM_005, MEM_009, Act, Approvals, Plan, Seen, Step, Topology
 from cozystack_iac.talos.errors import PeerFault, TalosError, WrongPeer
 from cozystack_iac.talos.etcd_bootstrap import owner
 from cozystack_iac.talos.fleet import Fleet, MachineRef
@@ -39,6 +40,7 @@ class Approval(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     reset: str | None = None
+    evacuate: str | None = None
     lost: str | None = None
 
 
@@ -123,19 +125,30 @@ class Departure:
     # Looking and planning -------------------------------------------------------------------------------------------
 
     async def planned(self) -> Plan:
-        """What would be done, by a look at machines and etcd alone. Read-only; never raises."""
+        """What would be done, by a look at machines, etcd and what LINSTOR stores. Read-only; never raises."""
         for _ in range(2):  # a refusal may be a moment's weakness
-            made = self._plan(await self._look(None))
+            made = self._plan(await self._survey())
             if not made.findings:
                 return made
             await asyncio.sleep(LOOK_EVERY_S)
-        return self._plan(await self._look(None))
+        return self._plan(await self._survey())
+
+    async def _survey(self) -> Look:
+        """A look for a plan: where Kubernetes cannot be asked, what is stored is not known."""
+        try:
+            async with self._kubernetes() as kube:
+                return await self._look(kube)
+        except (TalosError, KubeError, BadKubeconfig) as error:
+            look = await self._look(None)
+            unknown = {m.name: replace(look.seen[m.name], unknown=str(error)) for m in self._inventories.leaving}
+            return replace(look, seen={**look.seen, **unknown})
 
     def _plan(self, look: Look) -> Plan:
         before, after = self._inventories.topologies()
         reset = frozenset(name for name, one in self._approvals.items() if one.reset is not None)
         lost = frozenset(name for name, one in self._approvals.items() if one.lost is not None)
-        return change.plan(before, after, look.seen, Approvals(reset, lost))
+        evacuate = frozenset(name for name, one in self._approvals.items() if one.evacuate is not None)
+        return change.plan(before, after, look.seen, Approvals(reset, lost, evacuate))
 
     async def _look(self, kube: Kube | None) -> Look:
         views, asked = await asyncio.gather(
@@ -167,6 +180,8 @@ class Departure:
         return Seen(bare=True) if status.stage is Stage.RESETTING else Seen(answers=True)
 
     async def _in_kubernetes(self, kube: Kube, machine: MachineRef, seen: Seen) -> Seen:
+        kept = await evacuation.stored(kube, machine.name)
+        seen = replace(seen, replicas=kept.replicas, rooted=kept.rooted, unknown=kept.unknown)
         node = await kube.find(NODES.named(machine.name))
         if node is None:
             return seen
@@ -201,7 +216,7 @@ class Departure:
                 if await self._round():
                     return self._far()
             except (TalosError, KubeError, BadKubeconfig) as error:
-                self._within_budget(self._clock[0] or "looking")
+                self._within_budget(self._clock[0] or "looking at the cluster")
                 self._say(str(error))
             await asyncio.sleep(LOOK_EVERY_S)
 
@@ -236,6 +251,11 @@ class Departure:
         if not made.findings and not silent:
             self._doubt_since = None
             return False
+        if self._done and made.findings and all(finding.code == MEM_009.code for finding in made.findings):
+            # LINSTOR's controller may have run on the very node that is drained: it starts elsewhere and takes its time.
+            self._within_budget("LINSTOR's controller starts elsewhere")
+            self._say(made.findings[0].problem)
+            return True
         now = time.monotonic()
         self._doubt_since = self._doubt_since or now
         if now - self._doubt_since >= PATIENCE_S:
@@ -249,6 +269,10 @@ class Departure:
         if act is Act.DRAIN:
             left = await drain(kube, machine.name)
             self._say(f"{machine.name} is being drained" + (f": {left}" if not left.done else ""))
+        elif act is Act.EVACUATE:
+            self._say(
+                f"{machine.name}: {await evacuation.evacuate(kube, machine.name) or 'nothing is stored there any more'}"
+            )
         elif act is Act.FORGET:
             await self._forget(machine, look)
         elif act is Act.LEAVE:
@@ -305,12 +329,18 @@ class Departure:
         return {name: ", ".join(acts) for name, acts in self._done.items() if acts}
 
     def _expired(self, activity: object) -> StageFailed:
-        what = f"{activity.machine}: {activity.act.value}" if isinstance(activity, Step) else "looking at the cluster"
+        what = f"{activity.machine}: {activity.act.value}" if isinstance(activity, Step) else str(activity)
+        next_step = "clear what is named above, then run `pulumi up` again: it continues from here"
+        if isinstance(activity, Step) and activity.act is Act.EVACUATE:
+            next_step = (
+                "give the other storage nodes room for these replicas (a successor stores from the run on that adds it: add it "
+                "in one run, take this one out in the next), then run `pulumi up` again: it continues from here"
+            )
         return StageFailed(
             f"A machine cannot leave the cluster yet ({what}; {format_seconds(self._deadline_s)} budget used up).",
             details={"last seen": self._said, **self._far()},
             means="it is still part of the cluster as far as it has not left by the steps above; nothing was reset unasked",
-            next_step="clear what is named above, then run `pulumi up` again: it continues from here",
+            next_step=next_step,
         )
 
     def _refused(self, made: Plan) -> StageFailed:

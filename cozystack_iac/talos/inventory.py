@@ -83,6 +83,7 @@ def approvals(site: Site) -> dict[str, Approval]:
     return {
         entry.name: Approval(
             reset=entry.reset.reason if entry.reset is not None and entry.reset.approved else None,
+            evacuate=entry.evacuate.reason if entry.evacuate is not None and entry.evacuate.approved else None,
             lost=entry.lost.reason if entry.lost is not None and entry.lost.approved else None,
         )
         for entry in site.removed

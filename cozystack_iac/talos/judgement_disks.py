@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from cozystack_iac.findings import ERROR, WARNING, Finding, Rule
 from cozystack_iac.settings.nodes import Disk as WantedDisk
+from cozystack_iac.storage.residue import commands, volume_kind
+from cozystack_iac.storage.traces import TRACES
 from cozystack_iac.talos.disk_selection import Unjudged, matching
 from cozystack_iac.talos.machine import Disk, size
-from cozystack_iac.talos.probe import Answer, Facts, listed, who
+from cozystack_iac.talos.probe import Answer, Facts, Standing, listed, who
 
 INSTALL_MINIMUM_BYTES = 10 * 1024**3  # Talos' partitions and a few images; below, EPHEMERAL fails later
 INSTALL_COMFORT_BYTES = 50 * 1000**3  # Cozystack's minimal system disk (50 GB)
-_TABLES = frozenset({"", "gpt", "dos", "mbr"})  # a partition table alone is no owner; what is inside it is
 
 DSK_001 = Rule(
     "DSK-001",
@@ -62,13 +63,6 @@ DSK_007 = Rule(
     title="data disks are different disks",
     why="a mirror of a disk with itself protects nothing",
     remedy="name each disk once",
-)
-DSK_008 = Rule(
-    "DSK-008",
-    ERROR,
-    title="data disks are empty",
-    why="somebody's data may be on it; nothing is ever wiped on the program's own initiative",
-    remedy="make sure that the data is not needed, then wipe the disk yourself",
 )
 DSK_009 = Rule(
     "DSK-009",
@@ -157,46 +151,49 @@ def _install_disk(answer: Answer, facts: Facts, disk: Disk, place: str) -> Itera
         )
 
 
+_KEPT = "the pool of this cluster is kept as it is, when it is on just the disks that are named here; of any other, "
+
+
 def _residue(answer: Answer, facts: Facts, disk: Disk, place: str) -> Iterator[Finding]:
+    """One finding for each class of what is on the disk, with its own next step. Talos knows fewer classes than the job."""
     found = residue_of(disk, facts)
-    if not found:
-        return
     # A pool may be this cluster's own from before: the storage stage knows its name and the approvals, and decides.
-    pool = all("zfs" in text for text in found)
-    yield DSK_008.at(
-        place,
-        problem=f"{who(answer)}: {disk} carries {listed(found)}",
-        fix=next((fix for sign, fix in _NEXT if any(sign in text for text in found)), _UNKNOWN_OWNER),
-        command=f"talosctl wipe disk {disk.name} --insecure --nodes {answer.at}",
-        severity=WARNING if pool else ERROR,
-    )
+    pool = "zfs" in found and set(found) <= {"zfs", "gpt"}
+    insecure = answer.standing is Standing.MAINTENANCE  # a configured machine asks for a certificate
+    words = {"device": disk.name, "disk": disk.identity, "address": answer.at}
+    for kind, evidence in found.items():
+        if pool and kind == "gpt":
+            continue
+        yield TRACES[kind].rule.at(
+            place,
+            problem=f"{who(answer)}: {disk} carries {listed(evidence)}",
+            fix=(_KEPT if pool else "") + TRACES[kind].rule.remedy,
+            command="\n".join(commands(kind, talos=True, insecure=insecure, **words)),
+            severity=WARNING if pool else ERROR,
+        )
 
 
-# What to look at before anybody wipes: the trace says who the owner was.
-_NEXT = (
-    (
-        "zfs",
-        "a pool of this cluster is kept as it is; of any other, `zpool import` tells name and host: export or wipe it",
-    ),
-    (
-        "lvm2",
-        "a volume group is on it: `vgs` on the machine it came from tells which; remove it there, or wipe the disk",
-    ),
-    ("drbd", "it is a replica of a DRBD volume: make sure that its peers have the data, then wipe the disk"),
-    ("raid", "it is a member of an array: stop the array where it belongs, then wipe the disk"),
-    ("luks", "it is encrypted, so nobody can look: ask its former owner, then wipe the disk"),
-)
-_UNKNOWN_OWNER = "look into it from a live system and save what is needed; then wipe the disk"
+def residue_of(disk: Disk, facts: Facts) -> dict[str, tuple[str, ...]]:
+    """What an earlier life left on a disk and its partitions, by class: `{"lvm": ("lvm2-pv",), "zfs": ("sdb1: zfs (data)",)}`.
 
-
-def residue_of(disk: Disk, facts: Facts) -> tuple[str, ...]:
-    """Signatures of an earlier life on a disk and its partitions, e.g. `lvm2-pv`, `sdb1: zfs (data)`."""
-    found = []
+    An empty partition beside a pool's is the room that ZFS reserves at the end of a whole disk, and part of that pool.
+    """
+    found: dict[str, list[str]] = {}
+    empty: list[str] = []
     for volume in facts.volumes:
         label = volume.label or volume.partition_label
         named = f" ({label})" if label else ""
-        if volume.name == disk.name and volume.content not in _TABLES:
-            found.append(f"{volume.content}{named}")
-        elif volume.parent == disk.name:
-            found.append(f"{volume.name}: {volume.content or 'a partition'}{named}")
-    return tuple(found)
+        inside = volume.parent == disk.name
+        if not inside and volume.name != disk.name:
+            continue
+        kind = volume_kind(volume.content, partition=inside, partition_label=volume.partition_label)
+        text = f"{volume.name}: {volume.content or 'a partition'}{named}" if inside else f"{volume.content}{named}"
+        if kind == "partition" and not label:
+            empty.append(text)
+        elif kind:
+            found.setdefault(kind, []).append(text)
+    if empty and "zfs" not in found:
+        found["partition"] = [*found.get("partition", []), *empty]
+    if found.keys() - {"gpt", "mbr", "zfs"}:  # a table says nothing beside what is in its partitions
+        found.pop("gpt", None)
+    return {kind: tuple(texts) for kind, texts in found.items()}

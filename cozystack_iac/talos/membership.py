@@ -17,8 +17,8 @@ MEM_006 = Rule(
     "MEM-006",
     WARNING,
     title="a machine that was taken out of the nodes leaves the cluster",
-    why="what runs there is moved away, and replicas on its data disks are no longer reached",
-    remedy="nothing, if that is wanted; have LINSTOR move its replicas first",
+    why="what runs and what is stored there is moved to the other nodes, which need the room for it",
+    remedy="nothing, if that is wanted",
 )
 MEM_007 = Rule(
     "MEM-007",
@@ -130,7 +130,8 @@ def _departure(inputs: MembershipInputs, inventories: Inventories, progress: Pro
 
 
 def _announcement(machine: MachineRef, approval: Approval | None) -> Finding:
-    leaves = "drained, taken out of etcd" if machine.is_control_plane else "drained"
+    emptied = "drained" if approval is None or approval.evacuate is None else "drained, emptied of its replicas"
+    leaves = f"{emptied}, taken out of etcd" if machine.is_control_plane else emptied
     if approval is not None and approval.lost is not None:
         ends = f"its Node is deleted; it counts as lost when it does not answer ({approval.lost})"
     elif approval is not None and approval.reset is not None:

@@ -26,6 +26,7 @@ def _files(machine: MachineState) -> dict[str, str]:
         "/proc/meminfo": f"MemTotal:       {machine.spec.memory // 1024} kB\n",
         "/etc/os-release": f'NAME="Talos"\nID=talos\nVERSION_ID={machine.talos}\n',
         **_module_versions(machine),
+        **{f"/proc/spl/kstat/zfs/{pool.name}/state": f"{pool.health}\n" for pool in machine.zpools.values()},
         LVM_CONF: "devices {\n    scan_lvs = 0\n}\n",
         **written,
     }

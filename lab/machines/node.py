@@ -91,9 +91,11 @@ class Node:
     # ---- power and boot -------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the port as the scenario describes the machine."""
+        """Open the port as the scenario describes the machine; one that has its configuration already goes on with it."""
         stage = self.state.spec.stage
-        if stage == "off":
+        if self.state.config is not None:
+            await self._open_secure(self.state.config)
+        elif stage == "off":
             self.state.powered = False
         elif stage == "silent":
             await self.door.stay_silent()

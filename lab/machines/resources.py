@@ -97,10 +97,15 @@ def _system_disk(world: World, machine: MachineState) -> Iterator[tuple[str, Any
         yield "system-disk", {"diskID": disk.dev, "devPath": disk.path}
 
 
+# What Talos calls what it finds on a device. What is not here it does not recognise: the volume has no name then.
+_KNOWN = ("lvm2-pv", "zfs", "luks", "swap", "iso9660", "xfs", "vfat", "squashfs", "talosmeta", "gpt", "bluestore")
+_DISCOVERED = dict(zip(_KNOWN, _KNOWN, strict=True)) | {"zfs-data": "zfs", "ext4": "extfs"}
+
+
 def _volumes(world: World, machine: MachineState) -> Iterator[tuple[str, Any]]:
     for disk in machine.disks.values():
         partitions = list(_partitions(machine, disk))
-        name = "gpt" if partitions else {None: "", "unknown": ""}.get(disk.residue, disk.residue or "")
+        name = "gpt" if partitions else _DISCOVERED.get(disk.residue or "", "")
         yield disk.dev, _volume(machine, disk, disk.dev, "disk", disk.spec.size, name)
         for index, (label, size, format_, fs_label) in enumerate(partitions, start=1):
             dev = f"{disk.dev}p{index}" if disk.dev[-1].isdigit() else f"{disk.dev}{index}"

@@ -44,7 +44,8 @@ def pick(config: AppliedConfig, disks: list[DiskSpec]) -> DiskSpec:
 def symlinks(disk: DiskSpec) -> list[str]:
     """The /dev/disk/by-id names udev gives a disk."""
     model = re.sub(r"\s+", "_", disk.model.strip())
-    bus = {"nvme": "nvme", "virtio": "virtio", "sata": "ata", "sas": "scsi", "usb": "usb"}.get(disk.transport, "")
+    buses = {"nvme": "nvme", "virtio": "virtio", "sata": "ata", "sas": "scsi", "usb": "usb", "mmc": "mmc"}
+    bus = buses.get(disk.transport, "")
     names = []
     if bus and disk.serial:
         names.append(

@@ -8,6 +8,7 @@ Objects and statuses are real ones in a real API server; no component of Cozysta
     effects      what an installed release brings      linstor     controller, satellites, pools
     tenants      the aggregated API                    dashboard   the hosts on the ingress address
     kubelet      runs the storage job's real script    toolbox     stub commands, answered over the control socket
+    manifests    objects that only the scenario puts there
 
 `ExternalArtifact` and `ArtifactGenerator` objects exist only for the platform's own chart: nobody reads the other hundred.
 """
@@ -18,7 +19,7 @@ import asyncio
 from pathlib import Path
 
 from cozystack_iac.kube.client import Kube
-from lab.platform import catalogue, toolbox
+from lab.platform import catalogue, resolver, toolbox
 from lab.platform.context import Platform
 from lab.platform.dashboard import Dashboard
 from lab.platform.effects import ReleaseEffects
@@ -27,11 +28,13 @@ from lab.platform.hub import Hub
 from lab.platform.installer import Labeler
 from lab.platform.kubelet import Kubelet
 from lab.platform.linstor import Linstor
+from lab.platform.manifests import Manifests
 from lab.platform.operator import Operator
 from lab.platform.tenants import Tenants
 from lab.world import World
 
-OPTIONS = frozenset({"guardrail"})  # PlatformSpec.options: guardrail: false leaves the no-delete admission policy out
+# PlatformSpec.options. guardrail: false leaves the no-delete admission policy out; package_wave: seconds, see context
+OPTIONS = frozenset({"guardrail", "package_wave"})
 
 
 class UnknownOption(ValueError):
@@ -53,7 +56,11 @@ async def run(world: World, kubeconfig: str, state: Path) -> None:
     known = catalogue.load(world.scenario.cozystack)
     tools = toolbox.install(state / "bin")
     async with Kube.connect(kubeconfig, deadline_s=30) as kube, asyncio.TaskGroup() as tasks:
+        tasks.create_task(resolver.serve(world.scenario.platform.resolvers), name="resolvers")
         platform = Platform(world, Hub(kube, tasks, refused), known, state)
+        manifests = Manifests(platform)
+        await manifests.found()
+        world.log.record("platform", "began")
         operator = Operator(platform)
         effects = ReleaseEffects(platform, operator)
         controller = HelmController(platform, effects)

@@ -10,7 +10,7 @@ from typing import Any
 from lab.platform.catalogue import Catalogue, Choice
 from lab.platform.hub import Hub
 from lab.platform.schedule import Schedule
-from lab.platform.timing import Behaviour, behaviour
+from lab.platform.timing import PACKAGE_WAVE_S, Behaviour, behaviour
 from lab.scenario import ReleaseOverride
 from lab.world import World
 
@@ -27,6 +27,7 @@ class Platform:
     choice: Choice | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
     namespaces: dict[str, bool] = field(default_factory=dict)  # made by the operator -> privileged
+    changes: dict[str, ReleaseOverride] = field(default_factory=dict)  # release -> what a fault made of it
     cni_ready: bool = False
     pools: dict[tuple[str, str], str] = field(default_factory=dict)  # (node, LINSTOR pool) -> zpool
 
@@ -44,6 +45,11 @@ class Platform:
         )
 
     @property
+    def package_wave_s(self) -> float:
+        """Real-life seconds between two levels of package dependencies; option `package_wave`."""
+        return float(self.world.scenario.platform.options.get("package_wave", PACKAGE_WAVE_S))
+
+    @property
     def oidc(self) -> bool:
         return self.choice is not None and self.choice.oidc
 
@@ -53,7 +59,7 @@ class Platform:
         return usual.overruled(override) if override else usual
 
     def override(self, ref: str) -> ReleaseOverride | None:
-        return self.world.scenario.platform.overrides.get(ref)
+        return self.changes.get(ref) or self.world.scenario.platform.overrides.get(ref)
 
     async def sleep(self, real_life_s: float) -> None:
         await self.world.clock.sleep(real_life_s)

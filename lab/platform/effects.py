@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from cozystack_iac.kube.client import Object
-from lab.platform import crds, objects
+from lab.platform import crds, objects, rendered
 from lab.platform.catalogue import PLATFORM_RELEASE, ROOT_TENANT_RELEASE, ChartRelease
 from lab.platform.context import Platform
 from lab.platform.objects import kind_ref
@@ -81,8 +81,15 @@ class ReleaseEffects:
             for child in self._rendered.get(ref, ()):
                 if not self._platform.schedule.ready(child.ref):
                     return f"HelmRelease/{child.ref}"
+        if ref == "cozy-dashboard/dashboard" and self._dashboard_hangs():
+            return "Deployment/cozy-dashboard/incloud-web-gatekeeper"
         needs = NEEDS_VOLUMES_KSTATUS if self._platform.kstatus else NEEDS_VOLUMES
         return f"StatefulSet/{ref}" if ref in needs and not self._volumes(ref) else None
+
+    def _dashboard_hangs(self) -> bool:
+        platform = self._platform
+        ingress = platform.schedule.ready("tenant-root/ingress-nginx-system")
+        return rendered.dashboard_hangs(platform.known.minor, platform.values, oidc=platform.oidc, ingress=ingress)
 
     async def starting(self, ref: str) -> None:
         """What the chart renders beside workloads. The action is not over before all of it is written."""
@@ -157,7 +164,8 @@ class ReleaseEffects:
     def _has_pool(self, storage_class: Object) -> bool:
         if storage_class.get("provisioner") != "linstor.csi.linbit.com":
             return True
-        pool = (storage_class.get("parameters") or {}).get("linstor.csi.linbit.com/storagePool")
+        plain = {k.removeprefix("linstor.csi.linbit.com/"): v for k, v in (storage_class.get("parameters") or {}).items()}
+        pool = plain.get("storagePool")
         return any(name == pool for _, name in self._platform.pools)
 
     # The pod network --------------------------------------------------------------------------------------------------
@@ -203,7 +211,7 @@ class ReleaseEffects:
         name = "incloud-web-gatekeeper"
         gate = objects.deployment(name, "cozy-dashboard", containers=(container,), labels=labels)
         await self._hub.apply(gate)
-        await self._hub.ensure(objects.service(name, "cozy-dashboard", name, 8000))
+        await self._hub.ensure(objects.service(name, "cozy-dashboard", "", 8000))
         await self._publish("dashboard-web-ingress", "cozy-dashboard", "dashboard", name, 8000)
 
     async def _keycloak(self) -> None:
@@ -236,10 +244,10 @@ class ReleaseEffects:
         spec: dict[str, Any] = {"type": "LoadBalancer"}
         if publishing.get("externalIPs"):
             spec = {"externalIPs": external, "type": "ClusterIP"}
-        name = "root-ingress-controller"
+        name = "root-ingress-controller"  # no selector: `dashboard` says who answers, whether or not pods are played
         await self._hub.ensure(objects.ingress_class("tenant-root"))
         await self._hub.ensure(objects.deployment(name, "tenant-root", replicas=2))
-        await self._hub.ensure(objects.service(name, "tenant-root", name, 443, **spec))
+        await self._hub.ensure(objects.service(name, "tenant-root", "", 443, **spec))
         await self._publish("kubernetes", "default", "api", "kubernetes", 443)
 
     async def _grafana(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from cozystack_iac.kube.client import Object
 from lab.platform import helmstatus, objects
 from lab.platform.context import Platform
-from lab.platform.helmstatus import HelmStatus
+from lab.platform.helmstatus import Condition, HelmStatus
 from lab.platform.objects import kind_ref
 from lab.platform.schedule import MAIN_POOL, Failing, Schedule, Step, View
 from lab.platform.timing import INTERVAL_S, TIMEOUT_S
@@ -80,14 +80,23 @@ class HelmController:
                 self._spawn(self._apply(step.ref))
             case "failed" | "stalled":
                 record(f"release {step.ref}", step.what, error=step.status.conditions["Ready"].message)
-                self._writer.submit(step, lasting=True)
+                self._writer.submit(self._verbatim(step), lasting=True)
             case "ready":
                 record(f"release {step.ref}", "ready")
                 self._writer.submit(step, lasting=True)
             case "uninstalled":
                 self._spawn(self._uninstall(step.ref))
             case _:
-                self._writer.submit(step, lasting=True)
+                self._writer.submit(self._verbatim(step), lasting=True)
+
+    def _verbatim(self, step: Step) -> Step:
+        """A scenario may say word for word how a release that fails, or is blocked, looks."""
+        override = self._platform.override(step.ref)
+        missing = step.status.conditions.get("Ready")
+        if override is None or not override.conditions or (missing and missing.reason == "DependencyNotReady"):
+            return step
+        said = {c.type: Condition(c.status, c.reason, c.message) for c in override.conditions}
+        return replace(step, status=replace(step.status, conditions=said))
 
     async def _apply(self, ref: str) -> None:
         await self._effects.applying(ref)
@@ -107,8 +116,8 @@ class HelmController:
         change = effect.release
         if change is None:
             return
-        usual = self._platform.behaviour(change.name)
-        self.schedule.behave(change.name, usual.overruled(change))
+        self._platform.changes[change.name] = change
+        self.schedule.behave(change.name, self._platform.behaviour(change.name))
         if change.suspended:
             self._spawn(self._suspend(change.name, True))
         if effect.for_s is not None:
@@ -116,6 +125,7 @@ class HelmController:
 
     async def _recover(self, ref: str, after_s: float, suspended: bool) -> None:
         await self._platform.sleep(after_s)
+        self._platform.changes.pop(ref, None)
         self.schedule.behave(ref, replace(self._platform.behaviour(ref), fails=0))
         if suspended:
             await self._suspend(ref, False)

@@ -8,98 +8,97 @@ from __future__ import annotations
 
 import shutil
 import stat
-from collections.abc import Mapping
 from pathlib import Path
 
+from lab.machines.selector import symlinks
+from lab.platform.signatures import SIGNATURES, Marks, zfs
 from lab.platform.zpool import partition
 from lab.world import Disk, MachineState
 
 SECTOR = 512  # /sys/block/*/size counts these, whatever the disk's own sector is
-# What marks a disk as used: offset and bytes of each signature.
-_SIGNATURES: Mapping[str, tuple[int, bytes]] = {
-    "gpt": (512, b"EFI PART"),
-    "lvm2-pv": (512, b"LABELONE\x00\x00\x00\x00\x00\x00\x00\x00LVM2 001"),
-    "zfs": (16 * 1024, b"version\x00name\x00state\x00pool_guid"),
-    "luks": (0, b"LUKS\xba\xbe\x00\x02"),
-    "xfs": (0, b"XFSB"),
-    "ext4": (1080, b"\x53\xef"),
-    "vfat": (54, b"FAT16   "),
-    "swap": (4086, b"SWAPSPACE2"),
-    "linux-raid": (4096, b"\xfc\x4e\x2b\xa9"),
-    "drbd": (4096, b"\x83\x74\x02\x6b"),
-    "unknown": (65536, b"\x01left by something"),
-}
 _SYSTEM_PARTITIONS = ("EFI", "BOOT", "META", "STATE", "EPHEMERAL")
+_PARTITION_BYTES = 64 * 2**20
 
 
 def build(root: Path, machine: MachineState, tools: Path) -> Path:
     """Make the tree afresh for the machine as it is now; returns `root`."""
     shutil.rmtree(root, ignore_errors=True)
-    (root / "dev/disk/by-id").mkdir(parents=True)
-    (root / "sys/block").mkdir(parents=True)
-    sbin = root / "usr/local/sbin"
-    sbin.mkdir(parents=True)
+    for folder in ("dev/disk/by-id", "sys/block", "sys/module", "usr/local/sbin", "proc/1"):
+        (root / folder).mkdir(parents=True)
     if "zfs" in machine.spec.extensions:
-        for name in ("zpool",):
-            shutil.copy(tools / name, sbin / name)
-            (sbin / name).chmod(0o755)
+        shutil.copy(tools / "zpool", root / "usr/local/sbin/zpool")
+        executable(root / "usr/local/sbin/zpool")
+        (root / "sys/module/zfs").mkdir()
+        _write(root / "sys/module/zfs/version", machine.spec.zfs.module)
     for disk in machine.disks.values():
-        _disk(root, disk)
+        _disk(root, machine, disk)
+    for number, name in enumerate(dict.fromkeys(d.spec.held for d in machine.disks.values() if d.spec.held)):
+        mapper = root / "sys/block" / f"dm-{number}"
+        (mapper / "dm").mkdir(parents=True)
+        _write(mapper / "dm/name", name)
+        _write(mapper / "dm/uuid", f"{'mpath' if name.startswith('mpath') else 'LVM'}-3600a0b80000f7bd4")
+        for disk in machine.disks.values():
+            if disk.spec.held == name:
+                (root / "sys/block" / disk.dev / "holders" / mapper.name).mkdir()
     return root
 
 
-def _disk(root: Path, disk: Disk) -> None:
-    device = root / "dev" / disk.dev
-    with device.open("wb") as file:
-        file.truncate(disk.spec.size)
-    residue = "zfs" if disk.pool else "gpt" if disk.system else disk.residue
-    if residue is not None:
-        offset, signature = _SIGNATURES[residue]
-        with device.open("r+b") as file:
+def _disk(root: Path, machine: MachineState, disk: Disk) -> None:
+    size = disk.spec.size
+    parts = _partitions(machine, disk)
+    made = "gpt" if parts else disk.residue
+    _device(root / "dev" / disk.dev, size, SIGNATURES[made](size) if made else {})
+    folder = root / "sys/block" / disk.dev
+    _sysfs(folder, disk)
+    for name, label, marks in parts:
+        _block(folder / name, _PARTITION_BYTES, readonly=False)
+        _write(folder / name / "partition", name.removeprefix(disk.dev).lstrip("p"))
+        _write(folder / name / "uevent", f"DEVNAME={name}" + (f"\nPARTNAME={label}" if label else ""))
+        _device(root / "dev" / name, _PARTITION_BYTES, marks)
+    for link in symlinks(disk.spec):
+        path = root / link.lstrip("/")
+        path.symlink_to(f"../../{disk.dev}")
+        for name, _, _ in parts:
+            path.with_name(f"{path.name}-part{name.removeprefix(disk.dev).lstrip('p')}").symlink_to(f"../../{name}")
+
+
+def _device(path: Path, size: int, marks: Marks) -> None:
+    with path.open("wb") as file:
+        file.truncate(size)
+        for offset, data in marks.items():
             file.seek(offset)
-            file.write(signature)
-    _sysfs(root / "sys/block" / disk.dev, disk)
-    for name in _links(disk):
-        (root / "dev/disk/by-id" / name).symlink_to(f"../../{disk.dev}")
+            file.write(data)
 
 
 def _sysfs(folder: Path, disk: Disk) -> None:
-    (folder / "device").mkdir(parents=True)
-    (folder / "holders").mkdir()
     spec = disk.spec
-    _write(folder / "size", spec.size // SECTOR)
-    _write(folder / "ro", int(spec.readonly))
+    _block(folder, spec.size, readonly=spec.readonly)
+    (folder / "device").mkdir()
     if spec.transport == "virtio":
         _write(folder / "serial", spec.serial)
-    elif spec.transport == "nvme":
+    elif spec.transport in ("nvme", "mmc"):
         _write(folder / "device/serial", spec.serial.ljust(20))
     elif spec.serial:
         (folder / "device/vpd_pg80").write_bytes(b"\x00\x80\x00" + bytes([len(spec.serial)]) + spec.serial.encode())
     if spec.wwid:
         _write(folder / ("wwid" if spec.transport == "nvme" else "device/wwid"), spec.wwid)
-    for name in _partitions(disk):
-        (folder / name).mkdir()
-    if disk.residue == "lvm2-pv":
-        (folder / "holders/dm-0").mkdir()  # the volume group was activated at boot
 
 
-def _partitions(disk: Disk) -> list[str]:
+def _block(folder: Path, size: int, *, readonly: bool) -> None:
+    (folder / "holders").mkdir(parents=True)
+    _write(folder / "size", size // SECTOR)
+    _write(folder / "ro", int(readonly))
+
+
+def _partitions(machine: MachineState, disk: Disk) -> list[tuple[str, str, Marks]]:
+    """Name, label and content of each partition."""
     first = partition(disk.dev)
     if disk.system:
-        return [f"{first[:-1]}{number}" for number in range(1, len(_SYSTEM_PARTITIONS) + 1)]
+        return [(f"{first[:-1]}{n}", label, {}) for n, label in enumerate(_SYSTEM_PARTITIONS, start=1)]
     if disk.pool:
-        return [first, f"{first[:-1]}9"]
+        labels = zfs(disk.pool, machine.hostname, "active")(_PARTITION_BYTES)
+        return [(first, "zfs-8b0f6f1d7d9f", labels), (f"{first[:-1]}9", "", {})]
     return []
-
-
-def _links(disk: Disk) -> list[str]:
-    spec = disk.spec
-    prefix = {"nvme": "nvme", "virtio": "virtio", "sas": "scsi", "usb": "usb"}.get(spec.transport, "ata")
-    model = spec.model.replace(" ", "_")
-    names = [f"{prefix}-{model}_{spec.serial}" if model else f"{prefix}-{spec.serial}"] if spec.serial else []
-    if spec.wwid.startswith("naa."):
-        names.append(f"wwn-0x{spec.wwid.removeprefix('naa.')}")
-    return names
 
 
 def _write(path: Path, value: object) -> None:

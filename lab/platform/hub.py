@@ -136,6 +136,21 @@ class Hub:
             return created
         return await self._patiently(lambda: self.kube.get(ref_of(obj)))
 
+    async def put(self, ref: Ref, obj: Object) -> None:
+        """Create an object of any kind, whenever that is served, or bring the one that exists to the same content."""
+        while True:
+            appeared = self._next_kinds()
+            try:
+                await self._patiently(lambda: self.kube.create(ref, obj))
+            except Conflict:
+                await self._patiently(lambda: self.kube.merge_patch(ref, obj))
+            except NotFound as missing:
+                if not _lacks_kind(missing):
+                    raise
+                await asyncio.wait({appeared}, timeout=KIND_RECHECK_S)
+                continue
+            return
+
     async def apply(self, obj: Object) -> Object:
         return await self._patiently(
             lambda: self.kube.apply(ref_of(obj), obj, manager="cozystack-operator", force=True)
@@ -174,5 +189,8 @@ class Hub:
 
 
 def _soon(refused: Refused) -> bool:
-    missing_kind = isinstance(refused, NotFound) and "could not find the requested resource" in str(refused)
-    return missing_kind or ("namespace" in str(refused).lower() and isinstance(refused, NotFound))
+    return isinstance(refused, NotFound) and (_lacks_kind(refused) or "namespace" in str(refused).lower())
+
+
+def _lacks_kind(refused: Refused) -> bool:
+    return "could not find the requested resource" in str(refused)

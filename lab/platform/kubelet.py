@@ -21,6 +21,7 @@ from lab.world import MachineState
 
 LONGEST_S = 120.0  # wall seconds after which a script that hangs is ended
 MESSAGE_BYTES = 4096  # the kubelet's own limit for a termination message
+LOST = 137  # exit code of a container that a kubelet finds gone
 
 
 class Kubelet:
@@ -29,6 +30,7 @@ class Kubelet:
         self._tools = tools
         self._pods = platform.hub.store(kind_ref("Pod", NAMESPACE))
         self._running: dict[str, asyncio.Task[None] | None] = {}
+        self._pulled: set[tuple[str, str]] = set()  # node and image
 
     async def run(self) -> None:
         self._pods.on(self._seen)
@@ -59,14 +61,18 @@ class Kubelet:
         machine = world.machine_of_node(node) or world.machines.get(node)
         if machine is None:
             return  # bound to a node without a machine: stays Pending, as with a dead kubelet
-        await self._platform.sleep(world.scenario.delays.image_pull)
+        await _powered(machine)
+        await self._pull(node, pod["spec"]["containers"][0].get("image", ""))
         started = timestamp()
         await self._status(pod, "Running", {"running": {"startedAt": started}})
         code, message, log = await execute(pod, machine, self._tools, self._platform.state)
+        if not machine.powered:  # nobody is there to say how it ended; the kubelet of the next boot finds it gone
+            await _powered(machine)
+            code, message = LOST, ""
         state = {
             "terminated": {
                 "exitCode": code,
-                "reason": "Completed" if code == 0 else "Error",
+                "reason": "Completed" if code == 0 else "Unknown" if code == LOST else "Error",
                 "message": message,
                 "startedAt": started,
                 "finishedAt": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -75,6 +81,11 @@ class Kubelet:
         self._keep_log(pod, log)
         world.log.record(f"pod {node}", "succeeded" if code == 0 else "failed", code=code, message=message)
         await self._status(pod, "Succeeded" if code == 0 else "Failed", state)
+
+    async def _pull(self, node: str, image: str) -> None:
+        if (node, image) not in self._pulled:
+            await self._platform.sleep(self._platform.world.scenario.delays.image_pull)
+            self._pulled.add((node, image))
 
     def _keep_log(self, pod: Object, log: bytes) -> None:
         path = self._platform.state / "logs" / "pods" / f"{pod['metadata']['name']}.log"
@@ -109,6 +120,11 @@ class Kubelet:
             ],
         }
         await self._platform.hub.status(kind_ref("Pod", NAMESPACE, pod["metadata"]["name"]), body)
+
+
+async def _powered(machine: MachineState) -> None:
+    while not machine.powered:
+        await machine.changed.wait()
 
 
 async def execute(pod: Object, machine: MachineState, tools: Path, state: Path) -> tuple[int, str, bytes]:

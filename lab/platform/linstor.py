@@ -1,40 +1,39 @@
 """The simulated LINSTOR: a controller that comes minutes after its release, satellites, pools on simulated zpools.
 
-A storage pool exists when a LinstorSatelliteConfiguration asks for it on a node and that machine has the zpool, ONLINE.
+A storage pool exists when a LinstorSatelliteConfiguration asks for it on a node and that machine has the zpool, ONLINE; or
+when it names devices, which LINSTOR then makes the zpool of, by force.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import Any
 
 from cozystack_iac.kube.client import Object
+from lab.platform import linstor_client as client
 from lab.platform import objects
+from lab.platform.answer import Answer
 from lab.platform.context import Platform
 from lab.platform.effects import ReleaseEffects
+from lab.platform.linstor_client import Registry, Volume
 from lab.platform.objects import kind_ref
 from lab.platform.timing import (
     LINSTOR_CONTROLLER_S,
+    LINSTOR_EVACUATE_S,
     LINSTOR_NODES_S,
     LINSTOR_POOL_S,
     LINSTOR_RELOAD_S,
 )
 from lab.scenario import Effect
-from lab.world import MachineState
+from lab.world import Zpool, stable_number
 
 NAMESPACE = "cozy-linstor"
 CONTROLLER = "linstor-controller"
 RELEASE = "cozy-linstor/linstor"
 API_PORT = 3371
-DISKLESS = "DfltDisklessStorPool"
 NO_ROUTE = "Error: Unable to connect to linstor+ssl://linstor-controller:3371: [Errno 113] No route to host"
-_ID_SPACE = uuid.UUID("6d0c52e4-6f0c-4d55-8a53-3f0b0d0f3c11")
 
 
 @dataclass(frozen=True)
@@ -45,15 +44,7 @@ class WantedPool:
     name: str
     zpool: str
     thin: bool = False
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a command prints and how it ends."""
-
-    stdout: str = ""
-    stderr: str = ""
-    code: int = 0
+    devices: tuple[str, ...] = ()
 
 
 class Linstor:
@@ -63,7 +54,13 @@ class Linstor:
         self._nodes = platform.hub.store(kind_ref("Node"))
         self._configurations = platform.hub.store(kind_ref("LinstorSatelliteConfiguration"))
         self._check = asyncio.Event()
-        self._online: set[str] = set()
+        volumes = platform.world.scenario.platform.linstor.volumes
+        self.registry = Registry(
+            platform.world,
+            platform.pools,
+            self._address,
+            volumes={v.name: Volume(v.name, dict.fromkeys(v.on, v.state), v.replicated) for v in volumes},
+        )
         self._since: dict[WantedPool, float] = {}
         self._said: dict[str, str] = {}
         self._alive = False
@@ -100,12 +97,14 @@ class Linstor:
         await self._hub.create(
             objects.deployment(CONTROLLER, NAMESPACE, containers=(CONTROLLER, "plunger"), labels=labels)
         )
-        await platform.sleep(
-            LINSTOR_RELOAD_S
-        )  # the pod runs already; its API comes back after the secret was rewritten
+        if self.registry.spec.silent:
+            return
+        # The pod runs already; its API comes back after the secret was rewritten.
+        await platform.sleep(LINSTOR_RELOAD_S)
         await self._set_reachable(True)
         platform.world.log.record("linstor", "controller available")
         await self._cluster_status()
+        self._platform.pools.update({(n, "data"): zpool for n, zpool in self.registry.spec.registered.items()})
         self._hub.spawn(self._satellites(), name="linstor satellites")
         self._configurations.on(lambda _before, _after: self._check.set())
         await self._reconcile_pools()
@@ -136,15 +135,20 @@ class Linstor:
         await self._hub.status(kind_ref("LinstorCluster", name="linstorcluster"), {"conditions": conditions})
 
     async def _satellites(self) -> None:
-        """Every ready node gets its satellite, all after the same delay; later nodes later."""
+        """Every node gets its satellite, all after the same delay; later nodes later; one whose Node is gone loses it."""
+        known = self.registry
         while True:
             change = self._nodes.next_change()
-            new = {name for _, name in self._nodes.objects if name not in self._online}
+            there = {name for _, name in self._nodes.objects}
+            for name in sorted(known.nodes - there):
+                await self._gone(name)
+            new = there - known.nodes
             if new:
                 await asyncio.gather(*(self._satellite(name) for name in sorted(new)))
                 await self._platform.sleep(LINSTOR_NODES_S)
-                for name in sorted(new):
-                    self._online.add(name)
+                known.nodes |= new
+                for name in sorted(new - set(known.spec.never_online)):
+                    known.online.add(name)
                     self._platform.world.log.record(f"satellite {name}", "online")
                 self._check.set()
             else:
@@ -153,6 +157,16 @@ class Linstor:
     async def _satellite(self, node: str) -> None:
         await self._hub.create(objects.new("LinstorSatellite", node, spec={"clusterRef": {"name": "linstorcluster"}}))
         await self._say(node, "False", "Error: satellite not online", "Unknown", "")
+
+    async def _gone(self, node: str) -> None:
+        """The operator removes the satellite of a Node that is gone, unless LINSTOR still has something there."""
+        self.registry.online.discard(node)
+        if self.registry.kept_on(node):
+            return
+        self.registry.nodes.discard(node)
+        self.registry.evacuating.discard(node)
+        await self._hub.delete(kind_ref("LinstorSatellite", name=node))
+        self._platform.world.log.record(f"satellite {node}", "removed")
 
     async def _say(self, node: str, available: str, text: str, configured: str, configured_text: str) -> None:
         said = f"{available} {text} {configured} {configured_text}"
@@ -191,27 +205,33 @@ class Linstor:
         """Register what can be registered; True when something has to be looked at again."""
         now = self._platform.world.clock.now()
         wanted = list(self._wanted())
-        for key in [key for key in self._platform.pools if key not in {(w.node, w.name) for w in wanted}]:
+        for key in self._platform.pools.keys() - {(w.node, w.name) for w in wanted} - self._foreign():
             del self._platform.pools[key]
         pending = False
         errors: dict[str, str] = {}
         for want in wanted:
-            if want.node not in self._online or (want.node, want.name) in self._platform.pools:
+            if want.node not in self.registry.online or (want.node, want.name) in self._platform.pools:
                 continue
             since = self._since.setdefault(want, now)
-            if not self._has_zpool(want):
-                missing = f"zpool '{want.zpool}' not found"
-                errors[want.node] = f"Error: Message: 'Storage pool {want.name} could not be created: {missing}'"
+            ripe = now - since >= LINSTOR_POOL_S - 1e-6
+            if trouble := self._without_zpool(want, make=ripe):
+                errors[want.node] = f"Error: Message: 'Storage pool {want.name} could not be created: {trouble}'"
+                self.registry.report(want.node, trouble)
                 pending = True
-            elif now - since < LINSTOR_POOL_S - 1e-6:
+            elif not ripe:
                 pending = True
             else:
                 self._platform.pools[want.node, want.name] = want.zpool
                 self._platform.world.log.record(f"pool {want.node}", "registered", pool=want.name, zpool=want.zpool)
-        for node in self._online:
+        for node in self.registry.online:
             error = errors.get(node)
             await self._say(node, "True", "satellite online", "False" if error else "True", error or "Pools configured")
         return pending
+
+    def _foreign(self) -> set[tuple[str, str]]:
+        """Pools that nobody asked for here: the operator leaves alone what it has not made."""
+        registered = self.registry.spec.registered
+        return {key for key in self._platform.pools if key[0] in registered}
 
     def _wanted(self) -> Iterator[WantedPool]:
         for configuration in self._configurations.objects.values():
@@ -223,60 +243,73 @@ class Linstor:
         labels: Mapping[str, str] = (obj.get("metadata") or {}).get("labels") or {}
         return labels
 
-    def _has_zpool(self, want: WantedPool) -> bool:
-        machine = self._machine(want.node)
-        pool = machine.zpools.get(want.zpool.partition("/")[0]) if machine else None
-        return pool is not None and pool.health == "ONLINE"
+    def _without_zpool(self, want: WantedPool, *, make: bool) -> str:
+        """Why the node has no zpool for the pool; empty when it has one, if need be one that LINSTOR has just made."""
+        machine = self.registry.machine(want.node)
+        name = want.zpool.partition("/")[0]
+        pool = machine.zpools.get(name) if machine is not None else None
+        if pool is not None and pool.health in ("ONLINE", "DEGRADED"):
+            return ""
+        if machine is None or pool is not None or not want.devices:
+            return f"zpool '{want.zpool}' not found"
+        if not make:
+            return ""
+        devices = [client.device_of(machine, path) for path in want.devices]
+        found = [machine.disks[dev] for dev in devices if dev is not None]
+        if len(found) < len(devices) or any(disk.in_use for disk in found):
+            return f"Failed to create zpool: {name}; {', '.join(want.devices)}: no such device, or busy"
+        lost = [disk.residue for disk in found if disk.residue is not None]
+        machine.zpools[name] = Zpool(
+            name, "single", tuple(d.dev for d in found), guid=stable_number(machine.name, name)
+        )
+        for disk in found:
+            disk.pool, disk.residue = name, None
+        machine.touch()
+        data = {"pool": name, "layout": "single", "devices": [disk.dev for disk in found], "by": "linstor"}
+        self._platform.world.log.record(machine.subject, "zpool create", **data)
+        if lost:
+            self._platform.world.log.record(machine.subject, "data overwritten", residue=lost)
+        return ""
 
-    def _machine(self, node: str) -> MachineState | None:
-        world = self._platform.world
-        return world.machine_of_node(node) or world.machines.get(node)
+    # Leaving nodes ----------------------------------------------------------------------------------------------------
+
+    def _evacuate(self, node: str) -> Answer:
+        """Accept, and move one replica after the other to nodes that have none of its volume yet."""
+        self.registry.evacuating.add(node)
+        self._platform.world.log.record(f"satellite {node}", "evacuating")
+        if not self.registry.spec.deaf:
+            self._hub.spawn(self._move_away(node), name=f"evacuate {node}")
+        return client.replies(f"Node '{node}' is being evacuated")
+
+    async def _move_away(self, node: str) -> None:
+        for volume in [one for one in self.registry.kept_on(node) if one.replicated]:
+            await self._platform.sleep(LINSTOR_EVACUATE_S)
+            if node not in self.registry.evacuating:
+                return
+            targets = [n for n in sorted(self.registry.online - self.registry.evacuating) if n not in volume.replicas]
+            if targets:
+                del volume.replicas[node]
+                volume.replicas[targets[0]] = "UpToDate"
+                self._platform.world.log.record(f"volume {volume.name}", "moved", to=targets[0])
 
     # The command line -------------------------------------------------------------------------------------------------
 
     def command(self, argv: list[str]) -> Answer:
-        """`linstor …` inside the controller's pod: node list and storage-pool list, as machine output or as a table."""
+        """`linstor …` inside the controller's pod."""
         if not self.reachable:
             return Answer(stderr=NO_ROUTE + "\n", code=20)
-        flags, words = _split(argv)
-        if words[:2] in (["node", "list"], ["n", "l"]):
-            rows = [self._node_row(name) for name in sorted(self._online)]
-        elif words[:2] in (["storage-pool", "list"], ["sp", "l"]):
-            rows = [row for name in sorted(self._online) for row in self._pool_rows(name)]
-            rows = [r for r in rows if _selected(r, "node_name", flags, ("--nodes", "-n"))]
-            rows = [r for r in rows if _selected(r, "storage_pool_name", flags, ("--storage-pools", "-s"))]
-        else:
-            return Answer(stderr=f"linstor: the lab does not know the command {' '.join(words)}\n", code=2)
-        machine_readable = bool({"-m", "--machine-readable"} & flags.keys())
-        return Answer(json.dumps([rows]) + "\n" if machine_readable else _table(rows))
+        _, words = client.split(argv)
+        if words[:2] == ["node", "evacuate"] and words[2:]:
+            return self._evacuate(words[2])
+        if words[:2] == ["node", "restore"] and words[2:]:
+            self.registry.evacuating.discard(words[2])
+            return client.replies(f"Node '{words[2]}' restored")
+        return client.listing(self.registry, argv)
 
-    def _node_row(self, node: str) -> Object:
+    def _address(self, node: str) -> str:
         obj = self._nodes.get(node) or {}
         addresses = (obj.get("status") or {}).get("addresses") or ()
-        address = next((a["address"] for a in addresses if a.get("type") == "InternalIP"), "")
-        interface = {"name": "default-ipv4", "address": address, "satellite_port": 3367, "is_active": True}
-        return {
-            "name": node,
-            "type": "SATELLITE",
-            "connection_status": "ONLINE",
-            "net_interfaces": [interface | {"satellite_encryption_type": "SSL"}],
-            "uuid": _uuid(node),
-        }
-
-    def _pool_rows(self, node: str) -> Iterator[Object]:
-        common = {"node_name": node, "free_space_mgr_name": f"{node};{DISKLESS}"}
-        yield {
-            **common,
-            "storage_pool_name": DISKLESS,
-            "provider_kind": "DISKLESS",
-            "static_traits": {"SupportsSnapshots": "false"},
-            "supports_snapshots": False,
-            "uuid": _uuid(node, DISKLESS),
-        }
-        machine = self._machine(node)
-        for (owner, name), zpool in sorted(self._platform.pools.items()):
-            if owner == node and machine is not None:
-                yield _pool_row(machine, node, name, zpool)
+        return next((str(a["address"]) for a in addresses if a.get("type") == "InternalIP"), "")
 
 
 def wanted_pools(configuration: Object, node: str, labels: Mapping[str, str]) -> Iterator[WantedPool]:
@@ -290,79 +323,6 @@ def wanted_pools(configuration: Object, node: str, labels: Mapping[str, str]) ->
         thick, thin = pool.get("zfsPool"), pool.get("zfsThinPool")
         chosen = thick or thin
         if chosen:
-            yield WantedPool(node, str(pool["name"]), str(chosen.get("zPool") or pool["name"]), thin=thick is None)
-
-
-def _pool_row(machine: MachineState, node: str, name: str, zpool: str) -> Object:
-    pool = machine.zpools.get(zpool.partition("/")[0])
-    total = _usable_bytes(machine, zpool.partition("/")[0]) // 1024
-    row: Object = {
-        "storage_pool_name": name,
-        "node_name": node,
-        "provider_kind": "ZFS",
-        "props": {"StorDriver/StorPoolName": zpool},
-        "static_traits": {"Provisioning": "Fat", "SupportsSnapshots": "true"},
-        "free_capacity": total,
-        "total_capacity": total,
-        "free_space_mgr_name": f"{node};{name}",
-        "supports_snapshots": True,
-        "external_locking": False,
-        "uuid": _uuid(node, name),
-    }
-    if pool is None or pool.health != "ONLINE":
-        message = f"Failed to query free space from storage pool: zpool '{zpool}' is not available"
-        row["reports"] = [{"ret_code": -4611686018427387000, "message": message}]
-        row["free_capacity"] = row["total_capacity"] = 0
-    return row
-
-
-def _usable_bytes(machine: MachineState, zpool: str) -> int:
-    """About 96 % of what the layout leaves: ZFS keeps the rest for itself."""
-    pool = machine.zpools.get(zpool)
-    sizes = [machine.disks[dev].spec.size for dev in pool.devices if dev in machine.disks] if pool else []
-    if not sizes or pool is None:
-        return 0
-    parity = {"raidz1": 1, "raidz2": 2, "raidz3": 3}.get(pool.layout)
-    if pool.layout == "mirror":
-        raw = min(sizes)
-    elif parity is not None:
-        raw = min(sizes) * (len(sizes) - parity)
-    else:
-        raw = sum(sizes)
-    return int(raw * 0.96)
-
-
-def _split(argv: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Flags with their values, and the words of the command."""
-    valued = {"--output-version", "--nodes", "-n", "--storage-pools", "-s", "--controllers"}
-    flags: dict[str, str] = {}
-    words: list[str] = []
-    rest = iter(argv)
-    for word in rest:
-        name, _, value = word.partition("=")
-        if not word.startswith("-"):
-            words.append(word)
-        elif name in valued:
-            flags[name] = value or next(rest, "")
-        else:
-            flags[name] = "true"
-    return flags, words
-
-
-def _selected(row: Object, key: str, flags: Mapping[str, str], names: tuple[str, ...]) -> bool:
-    chosen = next((flags[name] for name in names if name in flags), "")
-    return not chosen or any(fnmatchcase(str(row[key]), part) for part in chosen.split(","))
-
-
-def _table(rows: list[Object]) -> str:
-    columns = [[str(value) for value in row.values() if isinstance(value, str | int)] for row in rows]
-    return "".join("| " + " | ".join(column) + " |\n" for column in columns)
-
-
-def _uuid(*parts: str) -> str:
-    return str(uuid.uuid5(_ID_SPACE, "/".join(parts)))
-
-
-def as_json(answer: Answer) -> dict[str, Any]:
-    """How an answer travels over the control socket to the stub tools."""
-    return {"stdout": answer.stdout, "stderr": answer.stderr, "code": answer.code}
+            zpool = str(chosen.get("zPool") or pool["name"])
+            devices = tuple(map(str, (pool.get("source") or {}).get("hostDevices") or ()))
+            yield WantedPool(node, str(pool["name"]), zpool, thin=thick is None, devices=devices)

@@ -35,6 +35,7 @@ KINDS: Mapping[str, tuple[str, str, bool]] = {
     "ConfigMap": ("v1", "configmaps", True),
     "ServiceAccount": ("v1", "serviceaccounts", True),
     "Job": ("batch/v1", "jobs", True),
+    "Lease": ("coordination.k8s.io/v1", "leases", True),
     "Deployment": ("apps/v1", "deployments", True),
     "StorageClass": ("storage.k8s.io/v1", "storageclasses", False),
     "Ingress": ("networking.k8s.io/v1", "ingresses", True),
@@ -376,13 +377,10 @@ def deployment(
 
 
 def service(name: str, in_namespace: str, selector: str, port: int, **spec: Any) -> Object:
+    """Without a `selector` whoever plays the Service says who is behind it."""
     ports = [{"name": "https" if port in (443, 3371) else "http", "port": port, "targetPort": port}]
-    return new(
-        "Service",
-        name,
-        in_namespace,
-        spec={"selector": {"app.kubernetes.io/name": selector}, "ports": ports, **spec},
-    )
+    chosen = {"selector": {"app.kubernetes.io/name": selector}} if selector else {}
+    return new("Service", name, in_namespace, spec={**chosen, "ports": ports, **spec})
 
 
 def ingress_class(name: str) -> Object:

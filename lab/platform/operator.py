@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from cozystack_iac.kube.client import Object, Ref
-from lab.platform import catalogue, crds, objects
+from lab.platform import catalogue, crds, objects, rendered
 from lab.platform.catalogue import PLATFORM_PACKAGE, PLATFORM_VARIANTS, Package
 from lab.platform.context import Platform
 from lab.platform.hub import Store
@@ -21,9 +22,11 @@ from lab.platform.timing import (
     FLUX_INSTALLED_S,
     OCI_PULL_S,
     OPERATOR_CRDS_S,
-    PACKAGE_WAVE_S,
 )
 
+LEASE = "cozystack-operator.cozystack.io"
+RENEWAL_S = 2.0  # controller-runtime's retry period
+RENEWAL_WALL_S = 0.2  # nobody needs it oftener
 REVISION = "latest@sha256:" + "5ca1ab1e" * 8
 FLUX_CONTAINERS = (
     "source-controller",
@@ -47,6 +50,7 @@ class Operator:
 
     async def run(self) -> None:
         await self._pod_runs()
+        self._hub.spawn(self._lead(), name="operator's lease")
         await self._start()
         self._store = self._hub.store(kind_ref("Package"))
         self._store.on(lambda _before, _after: self._dirty.set())
@@ -64,6 +68,15 @@ class Operator:
                 break
             await change
         self._platform.world.log.record("operator", "running")
+
+    async def _lead(self) -> None:
+        """The lease of the real one's leader election, renewed for as long as it works."""
+        lease = kind_ref("Lease", SYSTEM, LEASE)
+        spec = {"holderIdentity": "operator", "leaseDurationSeconds": 15, "renewTime": _micro_time()}
+        await self._hub.ensure(objects.new("Lease", LEASE, SYSTEM, spec=spec))
+        while True:
+            await asyncio.sleep(max(self._platform.world.clock.wall(RENEWAL_S), RENEWAL_WALL_S))
+            await self._hub.patch(lease, {"spec": {"renewTime": _micro_time()}})
 
     async def _start(self) -> None:
         """CRDs, Flux, the platform's source and PackageSource: the order and the budgets of the real operator's start."""
@@ -115,7 +128,7 @@ class Operator:
             return False
         results = await asyncio.gather(*todo)
         if any(results):
-            await self._platform.sleep(PACKAGE_WAVE_S)
+            await self._platform.sleep(self._platform.package_wave_s)
         return any(results)
 
     def _stale(self, obj: Object) -> bool:
@@ -260,9 +273,11 @@ class Operator:
 
     async def _render_values(self) -> None:
         platform = self._platform
-        cluster = {"root-host": platform.host, "oidc-enabled": str(platform.oidc).lower()}
-        lines = "\n".join(f'  {key}: "{value}"' for key, value in cluster.items())
-        secret = objects.new("Secret", "cozystack-values", SYSTEM, stringData={"values.yaml": f"_cluster:\n{lines}\n"})
+        variant = platform.choice.system_variant if platform.choice is not None else ""
+        legacy = self._hub.store(kind_ref("ConfigMap", SYSTEM))
+        await legacy.synced.wait()
+        overruling = (legacy.get(rendered.LEGACY, SYSTEM) or {}).get("data") or {}
+        secret = rendered.secret(rendered.cluster(platform.known.minor, variant, platform.values, overruling))
         version = objects.new("ConfigMap", "cozystack-version", SYSTEM, labels={objects.NO_DELETE: "true"})
         await asyncio.gather(self._hub.apply(secret), self._hub.ensure(version))
         if platform.kstatus and platform.world.scenario.platform.options.get("guardrail", True):
@@ -302,6 +317,10 @@ async def source_ready(platform: Platform, source: Object, artifacts: int, varia
     text = f"reconciliation succeeded, generated {artifacts} artifact(s)"
     ready = objects.condition("Ready", "True", "Succeeded", text, source["metadata"]["generation"])
     await platform.hub.status(objects.ref_of(source), {"conditions": [ready], "variants": variants})
+
+
+def _micro_time() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _deleting(obj: Object) -> bool:

@@ -229,6 +229,10 @@ class Schedule:
             entry.phase, entry.status = Phase.CHECKING, before.blocked("DependencyNotReady", missing)
             entry.at = now + (self._spread(view.ref) if first else DEPENDENCY_RECHECK_S)
             return self._said(entry, before, "checked")
+        if entry.behaviour.blocked:
+            entry.phase, entry.at = Phase.CHECKING, now + DEPENDENCY_RECHECK_S
+            entry.status = before.blocked(entry.behaviour.blocked, entry.behaviour.error)
+            return self._said(entry, before, "checked")
         if entry.applied and entry.applied == view.fingerprint and before.failures == 0:
             entry.phase, entry.at = Phase.READY, now + view.interval_s
             entry.status = before.in_sync(view.generation).acknowledged(view.requested_at)

@@ -35,6 +35,7 @@ LINSTOR_CONTROLLER_S: Final = 90.0  # component.linstor-controller-available-aft
 LINSTOR_RELOAD_S: Final = 10.0  # cert-manager rewrites the API secret: `No route to host` meanwhile
 LINSTOR_NODES_S: Final = 60.0  # component.linstor-3-nodes-online
 LINSTOR_POOL_S: Final = 10.0  # component.linstor-pool-create
+LINSTOR_EVACUATE_S: Final = 60.0  # one replica is copied elsewhere; with real data it takes hours
 
 _CRDS_ONLY_S = 3.0
 _OPERATOR_S = 25.0
@@ -81,7 +82,8 @@ class Behaviour:
 
     `ready_after_s` counts from the first action's start and overrules the action's length. `fails` attempts fail before one
     succeeds, all with `exhausts` (the release stalls then). `rendered`: failures happen before Helm stores anything.
-    `lacks`: kind whose CRD comes from release `provider`, without a declared dependency.
+    `lacks`: kind whose CRD comes from release `provider`, without a declared dependency. `blocked`: the reason why it never
+    begins.
     """
 
     action_s: float
@@ -92,6 +94,7 @@ class Behaviour:
     rendered: bool = False
     provider: str = ""
     lacks: str = ""
+    blocked: str = ""
 
     def overruled(self, override: ReleaseOverride) -> Behaviour:
         return replace(
@@ -101,6 +104,7 @@ class Behaviour:
             exhausts=override.exhausts,
             error=override.message or self.error,
             rendered=self.rendered and not override.fails,
+            blocked="SourceNotReady" if override.blocked else "",
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from lab.control import handler
 from lab.platform import zpool
 from lab.platform.hostroot import executable
-from lab.platform.linstor import Linstor, as_json
+from lab.platform.linstor import Linstor
 from lab.world import World
 
 _SOURCE = Path(__file__).parent / "tools"
@@ -33,13 +33,13 @@ def answer(world: World, linstor: Linstor) -> None:
     """Register the answers; a second platform in the same world is refused by the control socket."""
 
     async def ask_linstor(request: Mapping[str, Any]) -> dict[str, Any]:
-        return as_json(linstor.command(_argv(request)))
+        return linstor.command(_argv(request)).as_json()
 
     async def ask_zpool(request: Mapping[str, Any]) -> dict[str, Any]:
         name = str(request.get("machine") or "")
         if name not in world.machines:
             raise ValueError(f"no machine {name!r}; there are {', '.join(world.machines)}")
-        return as_json(zpool.command(world, world.machines[name], _argv(request)))
+        return zpool.command(world, world.machines[name], _argv(request)).as_json()
 
     handler(world, "linstor", ask_linstor)
     handler(world, "zpool", ask_zpool)

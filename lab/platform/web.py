@@ -135,7 +135,8 @@ async def _body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> byt
 
 
 async def _write(writer: asyncio.StreamWriter, response: Response) -> None:
-    reason = HTTPStatus(response.status).phrase
+    known = response.status in set(HTTPStatus)  # those of CDNs (520 to 530) are not
+    reason = HTTPStatus(response.status).phrase if known else "Unknown"
     headers = {"Content-Type": response.content_type, **response.headers}
     if response.stream is None:
         headers["Content-Length"] = str(len(response.body))

@@ -1,6 +1,6 @@
 """The `zpool` command of a simulated machine, over its simulated disks. Pure over the world.
 
-Knows what the product's job and a person at the lab use: `list` in its machine forms, `create`, `status -x`.
+Knows what the product's job and a person at the lab use: `version`, `list` in its machine forms, `get`, `create`, `status -x`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from zlib import crc32
 
-from lab.platform.linstor import Answer
+from lab.platform.answer import Answer
 from lab.world import Disk, MachineState, World, Zpool
 
 _LAYOUTS = ("mirror", "raidz", "raidz1", "raidz2", "raidz3")
@@ -19,14 +19,32 @@ def command(world: World, machine: MachineState, argv: list[str]) -> Answer:
     """Run `zpool ARGV` on `machine`; `create` changes the world and is recorded."""
     if "zfs" not in machine.spec.modules or "zfs" not in machine.spec.extensions:
         return Answer(stderr="The ZFS modules cannot be auto-loaded.\n", code=1)
-    scripted = world.faults.answer(machine.subject, f"zpool {argv[0] if argv else ''}")
-    if scripted is not None:
-        return Answer(stderr=(scripted.message or "internal error") + "\n", code=1)
-    commands = {"list": _list, "status": _status, "create": _create}
+    commands = {"version": _version, "list": _list, "get": _get, "status": _status, "create": _create}
     known = commands.get(argv[0]) if argv else None
     if known is None:
         return Answer(stderr=f"unrecognized command '{' '.join(argv)}'\n", code=2)
-    return known(world, machine, argv[1:])
+    scripted = world.faults.answer(machine.subject, f"zpool {argv[0]}")
+    if scripted is None:
+        return known(world, machine, argv[1:])
+    if scripted.performed:
+        known(world, machine, argv[1:])
+    return Answer(stderr=(scripted.message or "internal error") + "\n", code=1)
+
+
+def _version(world: World, machine: MachineState, argv: list[str]) -> Answer:
+    del world, argv
+    zfs = machine.spec.zfs
+    return Answer(f"zfs-{zfs.userland}\nzfs-kmod-{zfs.module}\n")
+
+
+def _get(world: World, machine: MachineState, argv: list[str]) -> Answer:
+    """`get -H -p -o value ashift POOL`, the one property that anybody asks for."""
+    del world
+    _, _, words = _parse(argv)
+    pool = machine.zpools.get(words[-1]) if words else None
+    if pool is None or words[0] != "ashift":
+        return Answer(stderr=f"bad property list or no such pool: {' '.join(words)}\n", code=1)
+    return Answer(f"{pool.ashift}\n")
 
 
 def _list(world: World, machine: MachineState, argv: list[str]) -> Answer:
@@ -52,7 +70,7 @@ def _members(machine: MachineState, pool: Zpool, *, exact: bool) -> list[str]:
     """The indented lines of `list -v`: one per vdev, one per device, with whole-disk partitions as ZFS makes them."""
     lines = []
     if pool.layout != "single":
-        lines.append(f"\t{pool.layout}-0\t{_size(_pool_bytes(machine, pool), exact=exact)}\t-\t-\t{pool.health}")
+        lines.append(f"\t{pool.layout}-0\t{_size(pool_bytes(machine, pool), exact=exact)}\t-\t-\t{pool.health}")
     for dev in pool.devices:
         disk = machine.disks.get(dev)
         size = _size(disk.spec.size if disk else 0, exact=exact)
@@ -73,7 +91,7 @@ def _status(world: World, machine: MachineState, argv: list[str]) -> Answer:
 
 
 def _create(world: World, machine: MachineState, argv: list[str]) -> Answer:
-    options, _, words = _parse(argv)
+    options, values, words = _parse(argv)
     name, *rest = words or [""]
     layout = rest.pop(0) if rest and rest[0] in _LAYOUTS else "single"
     if not name or not rest:
@@ -92,7 +110,9 @@ def _create(world: World, machine: MachineState, argv: list[str]) -> Answer:
             return Answer(stderr=f"{text}{path} contains a filesystem of type '{disk.residue}'\n", code=1)
         found.append(disk)
     layout = "raidz1" if layout == "raidz" else layout
-    pool = Zpool(name, layout, tuple(disk.dev for disk in found), guid=crc32(f"{machine.name}/{name}".encode()))
+    guid = crc32(f"{machine.name}/{name}".encode())
+    ashift = machine.spec.zfs.ashift or (12 if "ashift=12" in values.get("-o", "").split() else 9)
+    pool = Zpool(name, layout, tuple(disk.dev for disk in found), guid=guid, ashift=ashift)
     machine.zpools[name] = pool
     for disk in found:
         disk.pool, disk.residue = name, None
@@ -113,12 +133,13 @@ def partition(dev: str) -> str:
 
 
 def _parse(argv: list[str]) -> tuple[str, dict[str, str], list[str]]:
-    """Single-letter options, the last value of each valued option, and the other words."""
-    options, values, words = "", {}, []
+    """Single-letter options, the values of each valued option, and the other words."""
+    options, words = "", []
+    values: dict[str, str] = {}
     rest = iter(argv)
     for word in rest:
         if word in _VALUED:
-            values[word] = next(rest, "")
+            values[word] = f"{values.get(word, '')} {next(rest, '')}".strip()
         elif word.startswith("-"):
             options += word[1:]
         else:
@@ -127,12 +148,12 @@ def _parse(argv: list[str]) -> tuple[str, dict[str, str], list[str]]:
 
 
 def _column(machine: MachineState, pool: Zpool, column: str, *, exact: bool) -> str:
-    size = _size(_pool_bytes(machine, pool), exact=exact)
+    size = _size(pool_bytes(machine, pool), exact=exact)
     known = {"name": pool.name, "size": size, "free": size, "allocated": "0", "alloc": "0", "health": pool.health}
     return known.get(column, str(pool.guid) if column == "guid" else "-")
 
 
-def _pool_bytes(machine: MachineState, pool: Zpool) -> int:
+def pool_bytes(machine: MachineState, pool: Zpool) -> int:
     """`zpool list` counts raidz with its parity, a mirror once."""
     sizes = [machine.disks[dev].spec.size for dev in pool.devices if dev in machine.disks]
     raw = min(sizes, default=0) if pool.layout == "mirror" else sum(sizes)

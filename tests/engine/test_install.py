@@ -47,6 +47,7 @@ EXPECTED_TYPES = {
     "kubernetes:storage.k8s.io/v1:StorageClass",
     "pulumi-python:dynamic/cozystack:RootTenantPatch",
     "pulumi-python:dynamic/cozystack:PlatformReady",
+    "pulumi-python:dynamic/cozystack:PostVerify",
     "pulumi-python:dynamic/cozystack:Reachability",
 }
 

@@ -179,7 +179,7 @@ def expected(chosen: Scenario) -> list[str]:
 
 def summary_fits(summary: Path, chosen: Scenario) -> bool:
     """Every machine is in the Markdown matrix, when the offline rules let anybody be asked."""
-    live = any(code.startswith(("NODE", "DSK")) for code in chosen.expect.plan.findings) or chosen.expect.install
+    live = any(code.startswith(("NODE", "DSK", "RES")) for code in chosen.expect.plan.findings) or chosen.expect.install
     if not live:
         return not summary.exists()
     text = summary.read_text()

@@ -36,7 +36,9 @@ def until(condition: object, timeout_s: float = 60) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("moment", ["machine cp1 config applied", "release cozy-cilium/cilium"])
+@pytest.mark.parametrize(
+    "moment", ["machine cp1 config applied", "machine cp1 zpool create", "release cozy-cilium/cilium"]
+)
 def test_an_install_whose_engine_was_killed_is_finished_by_the_next_up(tmp_path: Path, moment: str) -> None:
     with site(tmp_path, prefix(), "one-node") as lab:
         process = lab.session.start("up", "--yes", "--skip-preview")
@@ -65,3 +67,4 @@ def test_an_install_whose_engine_was_killed_is_finished_by_the_next_up(tmp_path:
         assert not state["deployment"].get("pending_operations")
         assert len(lab.events("cluster bootstrapped")) == 1
         assert len(lab.events("machine cp1 config applied")) == 1
+        assert len(lab.events("machine cp1 zpool create")) == 1

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
-from cozystack_iac.kube.client import Kube
+from cozystack_iac.kube.client import ExecResult, Kube
 from cozystack_iac.stage import Known, StageFailed
 from cozystack_iac.talos import departure, etcd_bootstrap, gate, rollout
 from cozystack_iac.talos.departure import Approval
@@ -30,6 +30,7 @@ BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
 NOTHING = MembershipOutputs(departed={}, open=[])
 RESET = Approval(reset="goes back to the vendor")
 LOST = Approval(lost="burnt, seen by Jana")
+EVACUATE = Approval(evacuate="its disks go elsewhere")
 
 
 @dataclass
@@ -40,6 +41,44 @@ class Api:
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     protected: set[str] = field(default_factory=set)
     calls: list[str] = field(default_factory=list)
+    stored: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by node, as LINSTOR lists resources
+    moving: set[str] = field(default_factory=set)
+    linstor: bool = True  # whether its controller answers
+
+    def replica(self, name: str, node: str, *, layers: str = "DRBD STORAGE") -> None:
+        outer, *inner = layers.split()
+        layer = {"type": outer, "children": [{"type": one} for one in inner]}
+        volumes = [{"volume_number": 0, "state": {"disk_state": "UpToDate"}}]
+        self.stored.setdefault(node, []).append(
+            {"name": name, "node_name": node, "layer_object": layer, "volumes": volumes}
+        )
+
+    async def exec(self, _kube: Kube, _space: str, _pod: str, _container: str, argv: list[str]) -> ExecResult:
+        if not self.linstor:
+            return ExecResult(
+                "", "Error: Unable to connect to linstor-controller: [Errno 113] No route to host", ok=False
+            )
+        words = [word for word in argv[4:] if not word.startswith("-")]
+        if words[:2] == ["node", "evacuate"]:
+            self.calls.append(f"linstor node evacuate {words[2]}")
+            self.moving.add(words[2])
+        if words[:2] == ["node", "list"]:
+            rows = [
+                {
+                    "name": n,
+                    "type": "SATELLITE",
+                    "connection_status": "ONLINE",
+                    "flags": ["EVACUATE"] * (n in self.moving),
+                }
+                for n in self.stored
+            ]
+            return ExecResult(json.dumps([rows]), "", ok=True)
+        if words[:2] == ["resource", "list"]:
+            found = json.dumps([self.stored.get(words[2], [])])
+            if words[2] in self.moving:
+                self.stored[words[2]] = self.stored[words[2]][1:]  # one replica a round
+            return ExecResult(found, "", ok=True)
+        return ExecResult("[]", "", ok=True)
 
     def pod(self, name: str, node: str, *, owner: str | None = "ReplicaSet", **more: Any) -> None:
         owners = [{"kind": owner, "controller": True}] if owner else []
@@ -52,6 +91,11 @@ class Api:
             self.calls.append(f"{request.method} {request.url.path.removeprefix('/api/v1/')}")
         if parts[-1] == "eviction":
             return self._evict(parts[-2])
+        if parts[2] == "piraeus.io":
+            return self._ok({}) if parts[-1] in self.stored else httpx.Response(404, json={"message": "not found"})
+        if parts[3:5] == ["namespaces", "cozy-linstor"]:
+            pod = {"metadata": {"name": "linstor-controller-x"}, "status": {"phase": "Running"}}
+            return self._ok({"items": [pod]})
         if parts[3] == "pods":
             wanted = str(request.url.params.get("fieldSelector")).removeprefix("spec.nodeName=")
             return self._ok({"items": [p for p in self.pods.values() if p["spec"]["nodeName"] == wanted]})
@@ -91,6 +135,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Api:
             yield Kube(http)
 
     monkeypatch.setattr(Kube, "connect", staticmethod(connect))
+    monkeypatch.setattr(Kube, "exec", lambda *args, **_: made.exec(*args))
     return made
 
 
@@ -159,6 +204,48 @@ async def test_what_cannot_be_evicted_is_named_and_keeps_the_node(api: Api, owne
         assert f"default/db-0: {'belongs to nobody: ' if owner is None else ''}{why}" in str(failure.value)
         assert "w1" in api.nodes
         assert "db-0" in api.pods
+
+
+async def test_a_machine_that_stores_replicas_is_emptied_before_it_goes_and_only_with_approval(api: Api) -> None:
+    async with cluster(api, "cp1", "w1") as site:
+        api.replica("pvc-1", "w1")
+        api.replica("pvc-2", "w1")
+        refusing = await ClusterMembershipProvider().preflight(inputs(site, "w1"), inputs(site))
+        with pytest.raises(StageFailed, match="forbid this change") as failure:
+            await departed(site, "w1")
+        assert [f.code for f in refusing] == ["MEM-006", "MEM-008"]
+        assert "w1 stores pvc-1, pvc-2" in str(failure.value)
+        assert "{name: w1, evacuate: {approved: true, reason: …}}" in str(failure.value)
+        assert refusing[1].command is not None
+        assert refusing[1].command.endswith("-- linstor resource list --nodes w1")
+        assert api.calls == []
+        assert set(api.nodes) == {"cp1", "w1"}
+
+        made = await departed(site, "w1", approvals={"w1": EVACUATE})
+        assert made.departed == {"w1": "is drained, is emptied of its replicas, its Node is deleted"}
+        assert api.stored["w1"] == []
+        assert api.calls == ["PATCH nodes/w1", "linstor node evacuate w1", "DELETE nodes/w1"]
+
+
+async def test_what_linstor_cannot_copy_keeps_the_machine_whatever_is_approved(api: Api) -> None:
+    async with cluster(api, "cp1", "w1") as site:
+        api.replica("pvc-local", "w1", layers="STORAGE")
+        with pytest.raises(StageFailed, match="forbid this change") as failure:
+            await departed(site, "w1", approvals={"w1": EVACUATE})
+        assert "w1 stores pvc-local, which LINSTOR cannot copy" in str(failure.value)
+        assert api.calls == []
+
+
+async def test_no_answer_from_linstor_is_not_taken_for_an_empty_machine(api: Api) -> None:
+    async with cluster(api, "cp1", "w1") as site:
+        api.replica("pvc-1", "w1")
+        api.linstor = False
+        planned = await ClusterMembershipProvider().preflight(inputs(site, "w1"), inputs(site))
+        with pytest.raises(StageFailed, match="forbid this change") as failure:
+            await departed(site, "w1", approvals={"w1": EVACUATE})
+        assert [f.code for f in planned] == ["MEM-006", "MEM-009"]
+        assert "No route to host" in str(failure.value)
+        assert api.calls == []
 
 
 async def test_a_control_plane_leaves_etcd_before_it_is_reset_and_its_node_deleted(api: Api) -> None:

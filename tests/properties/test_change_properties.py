@@ -54,9 +54,15 @@ class World:
             assert at.answers
             assert not at.member, "a machine is reset while etcd still counts its vote"
             assert step.machine in self.approvals.reset
+            assert not at.replicas or step.machine in self.approvals.lost, "nobody has moved what it stores"
             self.machines[step.machine] = replace(BARE, node=at.node)
+        elif step.act is Act.EVACUATE:
+            assert at.answers
+            assert step.machine in self.approvals.evacuate
+            self.machines[step.machine] = replace(at, replicas=())
         else:
             assert not at.member
+            assert not (at.answers and at.replicas) or step.machine in self.approvals.lost
             self.machines[step.machine] = replace(at, node=False)
 
     def _membership(self, step: Step, at: Seen) -> None:
@@ -105,9 +111,9 @@ class ClusterLife(RuleBasedStateMachine):
         work = [name for name in self.before.workers if name not in gone]
         self.after = inventory(keep + spare[:planes], work + spare[planes : planes + workers])
         some = st.frozensets(st.sampled_from(sorted(gone))) if gone else st.just(frozenset[str]())
-        self.world.approvals = Approvals(data.draw(some), data.draw(some))
+        self.world.approvals = Approvals(data.draw(some), data.draw(some), data.draw(some))
 
-    @rule(data=st.data(), fate=st.sampled_from(("dies", "dies", "returns", "etcd breaks", "is wiped")))
+    @rule(data=st.data(), fate=st.sampled_from(("dies", "dies", "returns", "etcd breaks", "is wiped", "stores")))
     def something_happens(self, data: Any, fate: str) -> None:
         """To any machine, most of them those that are about to leave."""
         leaving = [name for name in self.before.machines if name not in self.after.machines]
@@ -120,6 +126,8 @@ class ClusterLife(RuleBasedStateMachine):
             self.world.machines[name] = replace(at, answers=True, healthy=at.member)
         elif fate == "etcd breaks":
             self.world.machines[name] = replace(at, healthy=False)
+        elif fate == "stores" and at.answers:
+            self.world.machines[name] = replace(at, replicas=("pvc-1",))
         elif fate == "is wiped" and name not in self.after.machines:
             self.world.machines[name] = replace(at, answers=False, healthy=False, bare=True)
 

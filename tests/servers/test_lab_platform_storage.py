@@ -18,7 +18,7 @@ from lab.platform import catalogue, hostroot, kubelet, toolbox, zpool
 from lab.platform.context import Platform
 from lab.platform.hub import Store
 from lab.platform.linstor import NO_ROUTE, Linstor, WantedPool, wanted_pools
-from lab.scenario import DiskSpec, MachineSpec, Residue, Scenario
+from lab.scenario import Answer, DiskSpec, MachineSpec, Residue, Scenario
 from lab.world import MachineState, World
 
 GIB = 2**30
@@ -87,7 +87,7 @@ async def asking(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("transport", ["sata", "nvme", "virtio", "sas"])
+@pytest.mark.parametrize("transport", ["sata", "nvme", "virtio", "mmc"])
 async def test_the_job_makes_the_pool_and_confirms_it_afterwards(asking: Any, transport: str) -> None:
     world = world_with(disk("sdb", transport=transport))
     state = await asking(world)
@@ -102,16 +102,16 @@ async def test_the_job_makes_the_pool_and_confirms_it_afterwards(asking: Any, tr
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    "residue", ["gpt", "lvm2-pv", "zfs", "luks", "xfs", "ext4", "vfat", "swap", "linux-raid", "drbd", "unknown"]
+    ("residue", "kind"), [("lvm2-pv", "lvm"), ("zfs-data", "zfs-own"), ("drbd", "drbd"), ("gpt-backup", "gpt-backup")]
 )
-async def test_whatever_a_disk_carries_the_job_refuses_it(asking: Any, residue: str) -> None:
+async def test_whatever_a_disk_carries_the_job_refuses_it(asking: Any, residue: str, kind: str) -> None:
     world = world_with(disk("sdb", residue=residue))
     state = await asking(world)
 
     code, report = await run_job(world, state, "wwid=naa.5000sdb")
 
     assert (code, report.state) == (zfs.REFUSED, "refused")
-    assert "Nothing was wiped" in report.reason
+    assert [(problem.kind, problem.device) for problem in report.problems] == [(kind, "sdb")]
     assert world.log.find("machine n1", "zpool create") == []
 
 
@@ -119,38 +119,72 @@ async def test_whatever_a_disk_carries_the_job_refuses_it(asking: Any, residue: 
 def test_every_residue_is_really_on_the_disk(tmp_path: Path, residue: str) -> None:
     machine = world_with(disk("sdb", residue=residue), disk("sdc")).machines["n1"]
     root = hostroot.build(tmp_path / "root", machine, toolbox.install(tmp_path / "bin"))
-    edge = 2**20
     assert (root / "dev/sdb").stat().st_size == 100 * GIB
-    with (root / "dev/sdb").open("rb") as used, (root / "dev/sdc").open("rb") as blank:
-        assert used.read(edge).strip(b"\x00") != b""
-        assert blank.read(edge).strip(b"\x00") == b""
+    used, blank = (edges(root / "dev" / name) for name in ("sdb", "sdc"))
+    assert used.strip(b"\x00") != b""
+    assert blank.strip(b"\x00") == b""
+
+
+def edges(path: Path) -> bytes:
+    with path.open("rb") as file:
+        head = file.read(2**20)
+        file.seek(-(2**20), 2)
+        return head + file.read()
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    ("change", "identity", "reason"),
+    ("change", "identity", "kinds"),
     [
-        ({}, "serial=OTHER", "matches 0 disks"),
-        ({}, "serial=SER-sda", "in use or partitioned"),
-        ({"readonly": True}, "serial=SER-sdb", "read-only"),
-        ({"size": GIB // 2}, "serial=SER-sdb", "asks for at least"),
+        ({}, "serial=OTHER", {"missing"}),
+        ({}, "serial=SER-sda", {"gpt", "partition", "talos"}),
+        ({"readonly": True}, "serial=SER-sdb", {"read-only"}),
+        ({"size": GIB // 2}, "serial=SER-sdb", {"small"}),
+        ({"pool": "tank"}, "serial=SER-sdb", {"gpt", "partition", "zfs"}),
+        ({"held": "vg--old-root"}, "serial=SER-sdb", {"device-mapper"}),
+        ({"held": "mpatha"}, "serial=SER-sdb", {"multipath"}),
     ],
 )
 async def test_a_disk_that_does_not_fit_is_refused(
-    asking: Any, change: dict[str, Any], identity: str, reason: str
+    asking: Any, change: dict[str, Any], identity: str, kinds: set[str]
 ) -> None:
     world = world_with(disk("sdb", **change))
     code, report = await run_job(world, await asking(world), identity)
     assert (code, report.state) == (zfs.REFUSED, "refused")
-    assert reason in report.reason
+    assert {problem.kind for problem in report.problems} == kinds
 
 
 @pytest.mark.asyncio
-async def test_a_machine_without_the_zfs_extension_is_refused(asking: Any) -> None:
-    world = world_with(disk("sdb"), extensions=("drbd",))
+@pytest.mark.parametrize(
+    ("machine", "kind"),
+    [({"extensions": ("drbd",)}, "no-zfs"), ({"zfs": {"userland": "2.2.7-1", "module": "2.4.3-1"}}, "versions")],
+)
+async def test_a_machine_whose_zfs_does_not_fit_is_refused(asking: Any, machine: dict[str, Any], kind: str) -> None:
+    world = world_with(disk("sdb"), **machine)
     code, report = await run_job(world, await asking(world), "serial=SER-sdb")
     assert (code, report.state) == (zfs.REFUSED, "refused")
-    assert "no zpool command" in report.reason
+    assert [problem.kind for problem in report.problems] == [kind]
+
+
+@pytest.mark.asyncio
+async def test_a_create_that_breaks_off_has_perhaps_written_and_the_next_run_knows(asking: Any) -> None:
+    answer = {"code": "INTERNAL", "message": "connection lost", "performed": True, "times": 1}
+    world = world_with(disk("sdb"))
+    world.faults.script("machine n1", {"zpool create": Answer.model_validate(answer)})
+    state = await asking(world)
+
+    code, broken = await run_job(world, state, "serial=SER-sdb")
+    assert (code, broken.state) == (1, "failed")
+    assert "connection lost; pools are now: data" in broken.reason
+    assert (await run_job(world, state, "serial=SER-sdb"))[1].state == "present"
+    assert len(world.log.find("machine n1", "zpool create")) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_pool_with_other_sectors_than_asked_for_is_not_taken(asking: Any) -> None:
+    world = world_with(disk("sdb"), zfs={"ashift": 9})
+    code, report = await run_job(world, await asking(world), "serial=SER-sdb")
+    assert (code, report.state, [problem.kind for problem in report.problems]) == (3, "refused", ["ashift"])
 
 
 @pytest.mark.asyncio
@@ -226,7 +260,8 @@ def controller(tmp_path: Path, *, pools: dict[tuple[str, str], str]) -> tuple[Wo
     node = {"metadata": {"name": "n1"}, "status": {"addresses": [{"type": "InternalIP", "address": "127.95.0.11"}]}}
     hub.store(product_ref("nodes")).update({("", "n1"): node})
     linstor._platform.pools.update(pools)
-    linstor._online.add("n1")
+    linstor.registry.nodes.add("n1")
+    linstor.registry.online.add("n1")
     linstor.reachable = True
     return world, linstor
 
@@ -236,11 +271,11 @@ def product_ref(plural: str) -> Any:
 
 
 def test_the_product_reads_a_registered_pool(tmp_path: Path) -> None:
-    _, linstor = controller(tmp_path, pools={("n1", "data"): "data"})
+    world, linstor = controller(tmp_path, pools={("n1", "data"): "data"})
     answer = linstor.command(product.LIST_POOLS[1:])
     (row,) = product.pool_rows(answer.stdout)
     assert (row.node, row.pool, row.provider, row.zpool, row.errors) == ("n1", "data", "ZFS", "data", ())
-    assert row.total_kib == int(100 * GIB * 0.96) // 1024
+    assert row.total_kib == zpool.pool_bytes(world.machines["n1"], world.machines["n1"].zpools["data"]) // 1024
     assert json.loads(answer.stdout)[0][0]["provider_kind"] == "DISKLESS"
 
 

@@ -1,18 +1,27 @@
 """The pack as the engine starts it: one executable file that prints a port and answers over gRPC."""
 
+import contextlib
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]  # ships no types
+import psutil
 import pytest
 from google.protobuf import empty_pb2, json_format
 from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc
 
 ROOT = Path(__file__).parents[2]
+PARENT = """
+import subprocess, sys, time
+process = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, text=True)
+print(process.pid, process.stdout.readline().strip(), flush=True)
+time.sleep(600)
+"""
 SECRET = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270"}
 
 
@@ -116,3 +125,25 @@ def test_nested_secrets_are_seen_as_what_they_are(
 def _kubeconfig(client: dict[str, Any], urn: str) -> Any:
     options = {"additionalSecretOutputs": ["kubeconfigRaw"]}
     return request("talos:cluster/kubeconfig:Kubeconfig", {"clientConfiguration": client}, urn=urn, **options)
+
+
+def test_the_pack_ends_with_an_engine_that_was_killed(tmp_path: Path) -> None:
+    engine = subprocess.Popen(
+        [sys.executable, "-c", PARENT, ROOT / "policy" / "pack", "127.0.0.1:1"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with engine:
+        assert engine.stdout is not None
+        pid, port = map(int, engine.stdout.readline().split())
+        pack = psutil.Process(pid)
+        try:
+            assert port > 0
+            assert pack.is_running()
+            engine.kill()
+            pack.wait(timeout=20)
+        finally:
+            engine.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                pack.kill()

@@ -1,111 +1,31 @@
-"""What answers and silences of the platform's public names prove, and the probes against real sockets on loopback."""
+"""The probes of the platform's public names and their stage against real sockets on loopback."""
 
 import asyncio
 import datetime as dt
 import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
-from ipaddress import ip_address
+from contextlib import asynccontextmanager, suppress
+from ipaddress import IPv4Address, ip_address
 from pathlib import Path
-from typing import cast
 
-import dns.message
-import dns.rcode
-import dns.rdatatype
-import dns.rrset
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from cozystack_iac.readiness import probes
+from cozystack_iac.readiness import probes, reach_stages, served
+from cozystack_iac.readiness.names import Lookup, Said
 from cozystack_iac.readiness.reach_stages import ReachabilityProvider, ReachInputs
-from cozystack_iac.readiness.reachability import (
-    Dns,
-    Failure,
-    Lookup,
-    Outcome,
-    Reach,
-    Target,
-    embedded_address,
-    judge,
-    judge_dns,
-)
+from cozystack_iac.readiness.reachability import Failure, Target, judge
 from cozystack_iac.stage import Progress, StageFailed
+from lab.platform import resolver
+from lab.platform.web import Request, Response, serve
+from lab.scenario import ResolverSpec
+from tests.addresses import prefix
 
 IP = ip_address("10.0.0.11")
-DASHBOARD = Target("dashboard.example.com", IP)
-API = Target("api.example.com", IP, passthrough=True)
-
-
-@pytest.mark.parametrize(
-    ("outcome", "reach"),
-    [
-        *((Outcome(status=status), Reach.REACHED) for status in (200, 301, 302, 307, 401, 403)),
-        *((Outcome(status=status), Reach.STARTING) for status in (502, 503, 504)),
-        (Outcome(status=404), Reach.ABSENT),  # the ingress's default backend
-        (Outcome(status=526), Reach.PROXY),
-        (Outcome(status=530), Reach.PROXY),
-        (Outcome(status=500), Reach.BROKEN),
-        (Outcome(status=418), Reach.BROKEN),
-        (Outcome(detail="not HTTP"), Reach.BROKEN),
-        (Outcome(failure=Failure.REFUSED), Reach.REFUSED),
-        (Outcome(failure=Failure.UNREACHABLE), Reach.UNREACHABLE),
-        (Outcome(failure=Failure.TIMEOUT), Reach.UNREACHABLE),
-        (Outcome(failure=Failure.CLOSED), Reach.TLS),
-        (Outcome(failure=Failure.HANDSHAKE), Reach.TLS),
-        (Outcome(failure=Failure.CERTIFICATE), Reach.TLS),
-    ],
-)
-def test_b62_what_an_outcome_proves(outcome: Outcome, reach: Reach) -> None:
-    for target in (DASHBOARD, API):
-        standing = judge(target, outcome)
-
-        assert standing.reach is reach
-        assert standing.ok or (standing.means and standing.remedy)
-
-
-def test_an_api_certificate_for_other_names_points_at_the_certificate_names() -> None:
-    detail = "Hostname mismatch, certificate is not valid for 'api.example.com'."
-
-    assert "extraSans" in judge(API, Outcome(failure=Failure.CERTIFICATE, detail=detail)).remedy
-
-
-@pytest.mark.parametrize(
-    ("name", "here", "others", "expected"),
-    [
-        ("dashboard.example.com", Lookup(frozenset({IP})), [], Dns.RESOLVED),
-        ("dashboard.example.com", Lookup(frozenset({IP, ip_address("10.0.0.99")})), [], Dns.RESOLVED),
-        ("dashboard.example.com", Lookup(frozenset({ip_address("203.0.113.9")})), [], Dns.ELSEWHERE),
-        ("dashboard.example.com", Lookup(), [], Dns.ABSENT),
-        ("dashboard.example.com", Lookup(), [Lookup(frozenset({IP}))], Dns.FILTERED),
-        ("dashboard.example.com", Lookup(), [Lookup(), Lookup(error="refused")], Dns.ABSENT),
-        ("dashboard.example.com", Lookup(error="timed out"), [Lookup(frozenset({IP}))], Dns.UNKNOWN),
-        ("dashboard.192-168-1-50.nip.io", Lookup(), [], Dns.FILTERED),  # B59: protection against rebinding
-    ],
-)
-def test_b59_where_a_name_leads(name: str, here: Lookup, others: list[Lookup], expected: Dns) -> None:
-    standing = judge_dns(name, here, others, {IP})
-
-    assert standing.dns is expected
-    assert bool(standing.remedy) is (expected is not Dns.RESOLVED)
-
-
-@pytest.mark.parametrize(
-    ("name", "address"),
-    [
-        ("dashboard.192-168-1-50.nip.io", "192.168.1.50"),
-        ("dashboard.192.168.1.50.nip.io", "192.168.1.50"),
-        ("api.cluster-10-0-0-1.sslip.io.", "10.0.0.1"),
-        ("dashboard.999-1-1-1.nip.io", None),
-        ("dashboard.10-0-0-1.example.com", None),
-        ("dashboard.example.com", None),
-    ],
-)
-def test_addresses_carried_by_names_of_wildcard_services(name: str, address: str | None) -> None:
-    assert embedded_address(name) == (ip_address(address) if address else None)
 
 
 # Probes on loopback -------------------------------------------------------------------------------------------------
@@ -194,6 +114,13 @@ async def serving(
         server.close()
 
 
+@asynccontextmanager
+async def serving_at(address: str, port: int, handler: Handler, pki: "Pki") -> AsyncIterator[None]:
+    server = await asyncio.start_server(handler, address, port, ssl=pki.server())  # type: ignore[arg-type]
+    async with server:
+        yield
+
+
 def local(name: str, port: int) -> Target:
     return Target(name, ip_address("127.0.0.1"), port, passthrough=name.startswith("api."))
 
@@ -203,9 +130,32 @@ async def test_a_probe_goes_to_the_address_and_keeps_the_name(pki: Pki) -> None:
     async with serving(web, pki.server(), web.names) as port:
         outcome = await probes.probe(local("dashboard.example.com", port), "")
 
-    assert outcome == Outcome(status=302)
-    assert web.names == ["dashboard.example.com"]
-    assert web.hosts == [f"dashboard.example.com:{port}"]
+    assert (outcome.status, outcome.failure, outcome.way) == (302, None, "")
+    assert set(web.names) == {"dashboard.example.com"}
+    assert set(web.hosts) == {f"dashboard.example.com:{port}"}
+
+
+async def test_a_certificate_that_is_not_trusted_is_seen_and_told(pki: Pki) -> None:
+    async with serving(Web(200), pki.server()) as port:
+        outcome = await probes.probe(local("dashboard.example.com", port), "")
+
+    assert outcome.served is not None
+    standing = served.judge("dashboard.example.com", outcome.served)
+    assert standing.trust is served.Trust.PRIVATE
+    assert "ca of" in standing.words
+
+
+async def test_a_redirect_is_told_without_its_query(pki: Pki) -> None:
+    async def redirects(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 302 Found\r\nLocation: https://keycloak.example.com/auth?state=s3cret\r\n\r\n")
+        await writer.drain()
+
+    async with serving(redirects, pki.server()) as port:
+        outcome = await probes.probe(local("dashboard.example.com", port), "")
+
+    assert outcome.location == "keycloak.example.com"
+    assert "s3cret" not in repr(outcome)
 
 
 async def test_the_api_is_reached_when_the_clusters_own_ca_signed_the_answer(pki: Pki) -> None:
@@ -276,34 +226,139 @@ async def test_a_closed_port_is_refused(pki: Pki) -> None:
     assert (await probes.probe(local("dashboard.example.com", port), "")).failure is Failure.REFUSED
 
 
-class Resolver(asyncio.DatagramProtocol):
-    """A DNS server that knows one name."""
+class ConnectProxy:
+    """An HTTP proxy that answers CONNECT with `status`, and leads every address to one port on loopback."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.DatagramTransport", transport)
+    def __init__(self, port: int, status: str = "200 Connection established") -> None:
+        self._port, self._status = port, status
+        self.asked: list[str] = []
+        self.authorization: list[str] = []
 
-    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        query = dns.message.from_wire(data)
-        reply, asked = dns.message.make_response(query), query.question[0]
-        if asked.name.to_text() != "dashboard.example.com.":
-            reply.set_rcode(dns.rcode.NXDOMAIN)
-        elif asked.rdtype == dns.rdatatype.A:
-            reply.answer.append(dns.rrset.from_text(asked.name, 60, "IN", "A", "10.0.0.11"))
-        self._transport.sendto(reply.to_wire(), addr)
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.asked.append(head.split()[1])
+        self.authorization += [
+            line.split(": ")[1] for line in head.splitlines() if line.startswith("Proxy-Authorization")
+        ]
+        writer.write(f"HTTP/1.1 {self._status}\r\n\r\n".encode())
+        if not self._status.startswith("200"):
+            writer.close()
+            return
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        await asyncio.gather(_pump(reader, there_writer), _pump(there_reader, writer), return_exceptions=True)
 
 
-@pytest.mark.parametrize(("name", "found"), [("dashboard.example.com", {IP}), ("nowhere.example.com", set())])
-async def test_a_named_resolver_is_asked(name: str, found: set[object]) -> None:
-    transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(Resolver, ("127.0.0.1", 0))
-    port = transport.get_extra_info("sockname")[1]
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while chunk := await reader.read(65536):
+        writer.write(chunk)
+        await writer.drain()
+    writer.close()
+
+
+AWAY = Target("api.example.com", ip_address("192.0.2.11"), passthrough=True)  # an address that leads nowhere by itself
+
+
+async def test_a_proxy_of_the_workstation_is_used_and_named(pki: Pki) -> None:
+    async with serving(Web(401), pki.server()) as port, proxying(port) as (proxy, url):
+        outcome = await probes.probe(AWAY, pki.ca, environ={"https_proxy": url("user:s3cret@")}, deadline_s=2)
+
+    assert outcome.status == 401
+    assert outcome.way.startswith("127.0.0.1:")
+    assert proxy.asked == ["192.0.2.11:443"]
+    assert proxy.authorization == ["Basic dXNlcjpzM2NyZXQ="]
+
+
+async def test_tls_inside_a_proxy_is_judged_as_without_one(pki: Pki, tmp_path_factory: pytest.TempPathFactory) -> None:
+    ours = Pki(tmp_path_factory.mktemp("ours")).ca
+    async with serving(Web(401), pki.server()) as port, proxying(port) as (_, url):
+        outcome = await probes.probe(AWAY, ours, environ={"https_proxy": url()}, deadline_s=2)
+
+    assert outcome.failure is Failure.CERTIFICATE
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        ("407 Proxy Authentication Required", "asks for credentials"),
+        ("403 Forbidden", "answered 403 Forbidden"),
+        ("502 Bad Gateway", "answered 502 Bad Gateway"),
+    ],
+)
+async def test_a_proxy_that_does_not_open_the_way_is_not_the_platform(pki: Pki, status: str, says: str) -> None:
+    async with proxying(1, status) as (_, url):
+        outcome = await probes.probe(AWAY, pki.ca, environ={"https_proxy": url("user:s3cret@")}, deadline_s=2)
+
+    assert outcome.failure is Failure.PROXY
+    assert says in outcome.detail
+    assert "s3cret" not in repr(outcome)
+
+
+async def test_a_proxy_that_is_not_there_is_told(pki: Pki) -> None:
+    outcome = await probes.probe(AWAY, pki.ca, environ={"https_proxy": "http://127.0.0.1:1"}, deadline_s=2)
+
+    assert (outcome.failure, "no connection to 127.0.0.1:1" in outcome.detail) == (Failure.PROXY, True)
+
+
+@asynccontextmanager
+async def proxying(port: int, status: str = "200 OK") -> AsyncIterator[tuple[ConnectProxy, Callable[..., str]]]:
+    proxy = ConnectProxy(port, status)
+    async with serving(proxy, None) as own:
+        yield proxy, lambda user="": f"http://{user}127.0.0.1:{own}"
+
+
+# Names --------------------------------------------------------------------------------------------------------------
+
+ADDRESS = IPv4Address(f"{prefix()}.53.1")
+SPOKEN = ResolverSpec(
+    address=ADDRESS,
+    port=15353,
+    names={
+        "dashboard.example.com": ("10.0.0.11",),
+        "both.example.com": ("10.0.0.11", "fd00::11"),
+        "*.wild.example.com": ("10.0.0.11",),
+        "empty.example.com": "empty",
+        "servfail.example.com": "servfail",
+        "refused.example.com": "refused",
+        "silent.example.com": "silent",
+    },
+)
+
+
+@asynccontextmanager
+async def speaking(*specs: ResolverSpec) -> AsyncIterator[None]:
+    task = asyncio.create_task(resolver.serve(specs))
     try:
-        assert await probes.lookup_at(name, "127.0.0.1", port=port, deadline_s=2) == Lookup(frozenset(found))  # type: ignore[arg-type]
+        await asyncio.sleep(0.05)
+        yield
     finally:
-        transport.close()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "found"),
+    [
+        ("dashboard.example.com", Said.ADDRESSES, {"10.0.0.11"}),
+        ("both.example.com", Said.ADDRESSES, {"10.0.0.11", "fd00::11"}),
+        ("any.wild.example.com", Said.ADDRESSES, {"10.0.0.11"}),
+        ("empty.example.com", Said.EMPTY, set()),
+        ("nowhere.example.com", Said.NXDOMAIN, set()),
+        ("servfail.example.com", Said.FAILED, set()),
+        ("refused.example.com", Said.REFUSED, set()),
+        ("silent.example.com", Said.SILENT, set()),
+    ],
+)
+async def test_what_a_resolver_says_is_told_apart(name: str, said: Said, found: set[str]) -> None:
+    async with speaking(SPOKEN):
+        lookup = await probes.lookup_at(name, f"{ADDRESS}:{SPOKEN.port}", deadline_s=0.5)
+
+    assert (lookup.said, set(map(str, lookup.addresses))) == (said, found)
+    assert lookup.resolver == f"{ADDRESS}:{SPOKEN.port}"
 
 
 async def test_a_resolver_that_is_not_there_said_nothing() -> None:
-    assert (await probes.lookup_at("dashboard.example.com", "127.0.0.1", port=1, deadline_s=0.3)).error
+    assert not (await probes.lookup_at("dashboard.example.com", "127.0.0.1:1", deadline_s=0.3)).said.answered
 
 
 async def test_this_workstations_own_names_are_found() -> None:
@@ -329,23 +384,160 @@ def inputs(pki: Pki, port: int, **more: object) -> ReachInputs:
         "host": "example.com",
         "addresses": ["127.0.0.1"],
         "exposed": ["api", "dashboard"],
+        "resolver": "",
         "port": port,
         "deadline_s": 5.0,
     }
     return ReachInputs.model_validate({**given, **more})
 
 
+PLAYED = {"resolver": f"{ADDRESS}:{SPOKEN.port}"}
+LEADS_HERE = SPOKEN.model_copy(update={"names": {"*.example.com": ("127.0.0.1",)}})
+
+
 async def test_the_stage_waits_for_a_backend_that_starts(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "lookup_here", lambda _name: _answer(Lookup(frozenset({ip_address("127.0.0.1")}))))
-    async with serving(Web(503, 503, 401), pki.server()) as port:
-        made = await ReachabilityProvider().establish(inputs(pki, port), Progress("Reachability", write=print))
+    monkeypatch.setattr(reach_stages, "PROBE_EVERY_S", 0.05)
+    async with serving(Web(503, 503, 503, 503, 401), pki.server()) as port, speaking(LEADS_HERE):
+        made = await ReachabilityProvider().establish(
+            inputs(pki, port, **PLAYED), Progress("Reachability", write=print)
+        )
 
     assert set(made.reached.values()) == {"HTTP 401"}
-    assert made.dns == dict.fromkeys(("api.example.com", "dashboard.example.com"), "resolved: 127.0.0.1")
+    names = ("dashboard.example.com", "api.example.com", "*.example.com")
+    assert made.dns == dict.fromkeys(names, "resolved: 127.0.0.1")
+    assert made.verdict == "reached"
+    assert "does not trust" in made.certificates["dashboard.example.com"]
 
 
-async def _answer(lookup: Lookup) -> Lookup:
-    return lookup
+async def test_names_that_lead_nowhere_are_told_and_stop_nothing(pki: Pki) -> None:
+    said: list[str] = []
+    async with serving(Web(401), pki.server()) as port, speaking(SPOKEN):
+        made = await ReachabilityProvider().establish(
+            inputs(pki, port, **PLAYED, oidc=True), Progress("Reachability", write=said.append)
+        )
+
+    assert made.verdict.startswith("DNS is wrong: ")
+    assert made.dns["keycloak.example.com"] == "absent: does not exist"
+    assert "leads to 10.0.0.11, not to 127.0.0.1" in made.dns["dashboard.example.com"]
+    assert any("create a record for api.example.com" in line for line in said)
+
+
+async def test_an_address_in_front_that_leads_to_the_platform_is_no_wrong_name(pki: Pki) -> None:
+    front = LEADS_HERE.model_copy(update={"names": {"*.example.com": ("127.0.0.2",)}})
+    web = Web(401)
+    async with serving(web, pki.server()) as port, serving_at("127.0.0.2", port, web, pki), speaking(front):
+        made = await ReachabilityProvider().establish(inputs(pki, port, **PLAYED), Progress("x", write=print))
+
+    assert made.verdict == "reached"
+
+
+async def test_somebody_elses_page_at_the_name_does_not_count(
+    pki: Pki, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = Pki(tmp_path_factory.mktemp("other"))
+    front = LEADS_HERE.model_copy(update={"names": {"*.example.com": ("127.0.0.2",)}})
+    async with serving(Web(401), pki.server()) as port, serving_at("127.0.0.2", port, Web(200), other), speaking(front):
+        made = await ReachabilityProvider().establish(inputs(pki, port, **PLAYED), Progress("x", write=print))
+
+    assert made.verdict.startswith("DNS is wrong")
+    assert "there: HTTP 200" in made.dns["dashboard.example.com"]
+
+
+@pytest.mark.parametrize(
+    ("leads", "verdict"),
+    [
+        (True, "reached"),
+        (False, "DNS is wrong: api.example.com absent, *.example.com absent, dashboard.example.com absent"),
+    ],
+)
+async def test_behind_a_proxy_its_own_resolution_of_names_counts(
+    pki: Pki, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory, leads: bool, verdict: str
+) -> None:
+    async def unknown(_name: str, **_: object) -> Lookup:
+        return Lookup(Said.NXDOMAIN)
+
+    monkeypatch.setattr(probes, "lookup_here", unknown)
+    own = Pki(tmp_path_factory.mktemp("own"), names=("api.example.com", "*.example.com"))
+    other = Pki(tmp_path_factory.mktemp("other"))
+    async with (
+        serving(Web(401), own.server()) as port,
+        serving(Web(200), other.server()) as elsewhere,
+        proxying(port if leads else elsewhere) as (proxy, url),
+    ):
+        monkeypatch.setenv("https_proxy", url())
+        made = await ReachabilityProvider().establish(inputs(own, port, resolver="system"), Progress("x", write=print))
+
+    assert sorted(made.verdict.split(": ")[-1].split(", ")) == sorted(verdict.split(": ")[-1].split(", "))
+    assert f"dashboard.example.com:{port}" in proxy.asked
+    assert ("leads to the platform by name" in made.dns["*.example.com"]) is leads
+
+
+async def test_a_check_that_is_skipped_leaves_its_reason(pki: Pki) -> None:
+    given = inputs(pki, 1, skipped="the site has no way in from here")
+    made = await ReachabilityProvider().establish(given, Progress("x", write=print))
+
+    assert made.verdict == "not checked: the site has no way in from here"
+    assert await ReachabilityProvider().observe(given, made) == made
+
+
+async def test_a_preview_warns_of_names_that_lead_nowhere_before_anything_is_there(pki: Pki) -> None:
+    new = inputs(pki, 1, **PLAYED, kubeconfig="")
+    async with speaking(LEADS_HERE.model_copy(update={"names": {"dashboard.example.com": ("127.0.0.1",)}})):
+        found = await ReachabilityProvider().preflight(new, None)
+        again = await ReachabilityProvider().preflight(new, new)
+        offline = await ReachabilityProvider().preflight(new.model_copy(update={"checks": "offline"}), None)
+
+    assert [(f.code, f.severity.value, f.path) for f in found] == [
+        ("RCH-001", "warning", "api.example.com"),
+        ("RCH-001", "warning", "*.example.com"),
+    ]
+    assert (again, offline) == ([], [])
+
+
+def slices(ready: int) -> dict[str, object]:
+    return {"items": [{"metadata": {"name": "s"}, "endpoints": [{"conditions": {"ready": True}}] * ready}]}
+
+
+@asynccontextmanager
+async def cluster(pki: Pki, ready: int) -> AsyncIterator[str]:
+    """A Kubernetes API that knows how many endpoints are ready, and nothing else."""
+
+    async def answer(request: Request) -> Response:
+        if request.path.endswith("/endpointslices"):
+            return Response.of(slices(ready))
+        return Response.of({"spec": {"externalIPs": []}})
+
+    server = await serve(answer, "127.0.0.1", 0, pki.server())
+    async with server:
+        yield kubeconfig(pki.ca).replace("127.0.0.1:1", f"localhost:{server.sockets[0].getsockname()[1]}")
+
+
+@pytest.mark.parametrize(
+    ("ready", "headline"),
+    [(2, "The path to the platform is closed"), (0, "The platform is down behind its public names")],
+)
+async def test_the_cluster_is_the_third_witness(tmp_path: Path, ready: int, headline: str) -> None:
+    own = Pki(tmp_path, names=("localhost",))
+    async with serving(Web(200), own.server()) as port:
+        pass
+    async with cluster(own, ready) as text:
+        with pytest.raises(StageFailed) as failed:
+            await ReachabilityProvider().establish(
+                inputs(own, port, kubeconfig=text, deadline_s=0.3), Progress("x", write=print)
+            )
+
+    assert failed.value.what.startswith(headline)
+    assert f"root ingress: {ready} ready" in str(failed.value)
+
+
+async def test_a_cluster_that_does_not_answer_leaves_it_open(pki: Pki) -> None:
+    async with serving(Web(200), pki.server()) as port:
+        pass
+    with pytest.raises(StageFailed) as failed:
+        await ReachabilityProvider().establish(inputs(pki, port, deadline_s=0.3), Progress("x", write=print))
+
+    assert "it is not known why" in failed.value.what
+    assert "get endpointslices" in failed.value.next_step
 
 
 async def test_the_stage_gives_up_on_a_backend_that_never_starts(pki: Pki) -> None:
@@ -353,7 +545,8 @@ async def test_the_stage_gives_up_on_a_backend_that_never_starts(pki: Pki) -> No
         with pytest.raises(StageFailed) as failed:
             await ReachabilityProvider().establish(inputs(pki, port, backend_s=0.5), Progress("x", write=print))
 
-    assert "answers without a backend" in str(failed.value)
+    assert "The platform is down behind its public names" in failed.value.what
+    assert "the same answers for" in failed.value.what
     assert f"https://dashboard.example.com:{port} at 127.0.0.1" in str(failed.value)
 
 
@@ -363,4 +556,5 @@ async def test_every_address_has_to_answer(pki: Pki) -> None:
         with pytest.raises(StageFailed) as failed:
             await ReachabilityProvider().establish(both, Progress("x", write=print))
 
-    assert list(failed.value.details) == [f"https://dashboard.example.com:{port} at 127.0.0.2"]
+    assert list(failed.value.details) == [f"https://dashboard.example.com:{port} at 127.0.0.2", "seen from inside"]
+    assert "the path to the platform is closed (1 of 2" in failed.value.what.lower()

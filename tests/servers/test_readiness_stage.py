@@ -12,8 +12,8 @@ import pytest
 from cozystack_iac.kube.client import ExecResult, Kube, NotFound, Object, Ref, Refused, Snapshot, Unreachable
 from cozystack_iac.readiness import stages
 from cozystack_iac.readiness import view as views
-from cozystack_iac.readiness.releases import QueryFailed
 from cozystack_iac.readiness.stages import PlatformInputs, PlatformOutputs, PlatformReadyProvider
+from cozystack_iac.readiness.verdicts import QueryFailed
 from cozystack_iac.readiness.view import PACKAGES, RELEASES, SOURCES, View
 from cozystack_iac.stage import Known, Progress, StageFailed
 
@@ -64,6 +64,7 @@ class Cluster:
         self.trouble: Exception | None = None
         self.pools: list[str] = []
         self.asked = 0
+        self.watches: list[str] = []
         self._changed = asyncio.Condition()
         for obj in releases:
             self._set(obj)
@@ -81,8 +82,9 @@ class Cluster:
     async def watch(self, ref: Ref, *, selector: str = "") -> AsyncIterator[Snapshot]:
         if isinstance(self.trouble, Refused):
             raise self.trouble
+        self.watches.append(ref.plural)
         while True:
-            kind = self.world[ref]
+            kind = self.world.get(ref)
             if not self.cut and self.trouble is None:
                 yield Snapshot(None if kind is None else dict(kind))
             async with self._changed:
@@ -90,9 +92,9 @@ class Cluster:
 
     async def objects(self, ref: Ref, *, selector: str = "") -> list[Object]:
         self._answer()
-        if ref.plural == "pods":
+        if ref.plural == "pods" and ref.namespace:
             return [{"metadata": {"name": "linstor-controller-0"}, "status": {"phase": "Running"}}]
-        kind = self.world[ref]
+        kind = self.world.get(ref)
         if kind is None:
             raise NotFound(404, "NotFound", "no such kind")
         self.asked += 1
@@ -102,7 +104,16 @@ class Cluster:
         self._answer()
         return "{}"
 
-    async def exec(self, *_: Any, **__: Any) -> ExecResult:
+    async def raw(self, path: str) -> Object:
+        return json.loads(await self.text(path))  # type: ignore[no-any-return]
+
+    async def find(self, ref: Ref) -> Object | None:
+        return None
+
+    async def exec(self, _namespace: str, _pod: str, _container: str, argv: list[str], **__: Any) -> ExecResult:
+        if "node" in argv:
+            online = {"type": "SATELLITE", "connection_status": "ONLINE"}
+            return ExecResult(json.dumps([[{"name": n, **online} for n in ("cp1", "cp2")]]), "", ok=True)
         row = {"storage_pool_name": "data", "provider_kind": "ZFS", "total_capacity": 1}
         rows = [{**row, "node_name": n, "props": {"StorDriver/StorPoolName": "data"}} for n in self.pools]
         return ExecResult(json.dumps([rows]), "", ok=True)
@@ -189,7 +200,9 @@ async def test_a_stuck_release_fails_the_stage_with_evidence_and_a_way_out(estab
     assert "1 wait for it" in text
     assert "disk full" in text
     assert "run `pulumi up` again" in text
-    assert list(failed.value.details) == ["cozy-system/a"]
+    assert next(iter(failed.value.details)) == "cozy-system/a"
+    assert "cozy-system/b" in failed.value.details["cozy-system/a"]
+    assert "a given up by Flux; b waiting for its dependencies" in failed.value.details["packages"]
 
 
 async def test_a_used_up_budget_says_what_was_seen_last(establish: Running) -> None:
@@ -197,6 +210,8 @@ async def test_a_used_up_budget_says_what_was_seen_last(establish: Running) -> N
         await establish(Cluster(release("cozystack-platform", READY), release("a", INSTALLING)), deadline_s=2)
 
     assert "1 of 2 ready, waiting for cozy-system/a" in failed.value.details["last seen"]
+    assert "remedy" in failed.value.details["cozy-system/a"]
+    assert "1 of 2" in failed.value.details["packages"]
 
 
 async def test_ready_on_a_watch_that_is_cut_off_is_not_believed(establish: Running, said: list[str]) -> None:
@@ -286,8 +301,89 @@ async def test_many_changes_make_few_lines_and_few_questions(establish: Running,
     made = await task
 
     assert made.releases == 61
-    assert len(said) <= 1 + (time.monotonic() - began) / stages.SAY_EVERY_S
+    assert len(said) <= 2 + (time.monotonic() - began) / stages.SAY_EVERY_S
     assert cluster.asked == 3  # one last look at each kind; everything else came by the watches
+
+
+async def test_there_is_one_watch_per_kind_whatever_the_number_of_releases(establish: Running) -> None:
+    cluster = Cluster(release("cozystack-platform", READY), *(release(f"r{n}", READY) for n in range(1000)))
+
+    assert (await establish(cluster)).releases == 1001
+    assert sorted(cluster.watches) == ["helmreleases", "ocirepositories", "packages", "packagesources"]
+
+
+async def test_a_release_that_turns_up_late_starts_the_settling_period_again(establish: Running) -> None:
+    cluster = Cluster(release("cozystack-platform", READY))
+    started, task = time.monotonic(), establish(cluster, settle_s=1.0)
+    await asyncio.sleep(0.8)
+    await cluster.put(release("wave2", READY))
+
+    assert (await task).releases == 2
+    assert time.monotonic() - started >= 1.8
+
+
+async def test_what_is_suspended_is_named_and_ends_the_wait_once_nothing_else_can_go_on(
+    establish: Running, said: list[str]
+) -> None:
+    held = release("held", READY)
+    held["spec"]["suspend"] = True
+    task = establish(Cluster(release("cozystack-platform", READY), held))
+
+    with pytest.raises(StageFailed) as failed:
+        await task
+
+    assert "waits for a person, 1 of 2 releases are ready: cozy-system/held is suspended" in str(failed.value)
+    assert "patch helmrelease held" in failed.value.next_step
+
+
+async def test_a_line_says_how_long_it_will_still_take_or_that_nobody_knows(
+    establish: Running, said: list[str]
+) -> None:
+    def at(second: int) -> str:
+        return f"2026-11-30T12:{second // 60:02}:{second % 60:02}Z"
+
+    def finished(name: str, took: int) -> Object:
+        made = release(name, {**READY, "lastTransitionTime": at(took)})
+        made["metadata"]["creationTimestamp"] = at(0)
+        return made
+
+    cluster = Cluster(release("cozystack-platform", READY), release("slow", INSTALLING), release("late"))
+    task = establish(cluster)
+    assert await heard(said, "time left unknown")
+
+    for number in range(5):
+        await cluster.put(finished(f"done{number}", 100))  # one Deployment, at a quarter of the usual speed
+    assert await heard(said, "about 2 min left")
+
+    await cluster.put(release("slow", READY))
+    await cluster.put(release("late", READY))
+    await task
+
+
+async def test_the_outputs_say_when_each_package_was_ready(establish: Running) -> None:
+    platform = release("cozystack-platform", {**READY, "lastTransitionTime": "2026-11-30T12:01:10Z"})
+    platform["metadata"]["creationTimestamp"] = "2026-11-30T12:00:00Z"
+
+    assert (await establish(Cluster(platform))).timings == {PLATFORM: 70}
+
+
+async def test_after_an_outage_what_happened_meanwhile_is_seen_within_a_second(
+    establish: Running, said: list[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(views, "PULSE_S", 0.2)
+    cluster = Cluster(release("cozystack-platform", READY), release("a", INSTALLING))
+    task = establish(cluster)
+    assert await heard(said, "1 of 2 ready")
+    cluster.trouble = Unreachable("connection refused")
+    assert await heard(said, "does not answer")
+    cluster.cut = True  # the watches come back much later
+    await cluster.put(release("a", READY))
+
+    cluster.trouble = None
+    at = time.monotonic()
+    await task
+
+    assert time.monotonic() - at < 1.0
 
 
 async def test_refresh_shows_what_is_no_longer_ready(establish: Running) -> None:
@@ -298,7 +394,7 @@ async def test_refresh_shows_what_is_no_longer_ready(establish: Running) -> None
 
     seen = await PlatformReadyProvider().observe(given, made)
 
-    assert seen == PlatformOutputs(releases=1, pools=0, seconds=made.seconds)
+    assert seen == PlatformOutputs(releases=1, pools=0, seconds=made.seconds, timings=made.timings)
 
 
 async def test_a_changed_budget_or_kubeconfig_is_no_reason_to_wait_again() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from cozystack_iac.kube.stages import NodesRegisteredProvider, RegisteredInputs, RegisteredOutputs
 from cozystack_iac.stage import Known, Progress
-from cozystack_iac.storage.stages import ZpoolInputs, ZpoolOutputs, ZpoolsOnlineProvider
+from cozystack_iac.storage.stages import PlannedPool, ZpoolInputs, ZpoolOutputs, ZpoolsOnlineProvider
 from cozystack_iac.talos.fleet import MachineRef
 from cozystack_iac.talos.stages import RolloutInputs, concerned_by
 
@@ -35,25 +35,28 @@ async def test_only_new_nodes_are_waited_for(monkeypatch: pytest.MonkeyPatch) ->
     assert less.registered == ["cp1"]
 
 
-def zpools(**jobs: str) -> ZpoolInputs:
-    return ZpoolInputs(kubeconfig="", zpool="data", jobs=jobs, deadline_s=1)
+def zpools(**plans: str) -> ZpoolInputs:
+    """Plans by node; Jobs that another version of the program names otherwise."""
+    planned = {node: PlannedPool(text=text, least_bytes=1) for node, text in plans.items()}
+    jobs = {node: f"zpool-{node}-{len(plans)}" for node in plans}
+    return ZpoolInputs(kubeconfig="", zpool="data", jobs=jobs, plans=planned, deadline_s=1)
 
 
-async def test_only_new_zpool_jobs_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, str]] = []
+async def test_only_nodes_with_another_plan_or_a_pool_in_trouble_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
 
-    async def establish(_: object, inputs: ZpoolInputs, progress: Progress) -> ZpoolOutputs:
-        asked.append(inputs.jobs)
+    async def make(_: object, inputs: ZpoolInputs, serving: object, progress: Progress) -> ZpoolOutputs:
+        asked.append(list(inputs.jobs))
         return ZpoolOutputs(pools=dict.fromkeys(inputs.jobs, "ONLINE, new"))
 
-    monkeypatch.setattr(ZpoolsOnlineProvider, "establish", establish)
-    pools = {"cp1": "ONLINE, old", "w1": "ONLINE, old", "w2": "unreadable: gone"}
+    monkeypatch.setattr(ZpoolsOnlineProvider, "_make", make)
+    pools = {"cp1": "ONLINE, old", "w1": "ONLINE, old", "w2": "not imported, old"}
     known = Known(zpools(cp1="a", w1="b", w2="c"), ZpoolOutputs(pools=pools))
     provider = ZpoolsOnlineProvider()
     more = await provider.revise(zpools(cp1="a", w1="b2", w2="c", w3="d"), known, SILENT)
     less = await provider.revise(zpools(cp1="a"), known, SILENT)
 
-    assert asked == [{"w1": "b2", "w2": "c", "w3": "d"}]
+    assert asked == [["w1", "w2", "w3"], []]
     assert more.pools == {"cp1": "ONLINE, old", "w1": "ONLINE, new", "w2": "ONLINE, new", "w3": "ONLINE, new"}
     assert less.pools == {"cp1": "ONLINE, old"}
 

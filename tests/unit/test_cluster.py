@@ -17,7 +17,7 @@ from cozystack_iac.findings import Verdict
 from cozystack_iac.settings import Site
 
 # Stages that only ask once and answer at once; all others may wait for minutes.
-INSTANT = {"NodeProbe", "Unclaimed", "Present", "KubeconfigFile"}
+INSTANT = {"NodeProbe", "Unclaimed", "ClassesFit", "KubeconfigFile"}
 STAGE = "pulumi-python:dynamic/cozystack:"
 ROOT = Path(__file__).parents[2]
 B64 = base64.b64encode(b"pem").decode()
@@ -105,6 +105,7 @@ class _Answers(Mocks):
         made: dict[str, dict[str, Any]] = {
             "talos:machine/secrets:Secrets": {"machineSecrets": secrets, "clientConfiguration": client},
             "talos:cluster/kubeconfig:Kubeconfig": {"kubeconfigRaw": kubeconfig(self._server)},
+            f"{STAGE}DevicesFit": {"links": {node: f"/dev/disk/by-id/{node}" for node in args.inputs.get("disks", {})}},
         }
         return args.name, {**args.inputs, **made.get(args.typ, {})}
 
@@ -175,6 +176,7 @@ CHAIN = [
     "LinstorReady",
     "PoolsRegistered",
     "PlatformReady",
+    "PostVerify",
     "Reachability",
 ]
 
@@ -191,6 +193,19 @@ def test_storage_and_tenant_run_side_by_side_after_the_package(talos: Engine) ->
     assert tenant not in talos.before(linstor)
     assert linstor not in talos.before(tenant)
     assert talos.one("PlatformReady") not in talos.before(tenant) | talos.before(linstor)
+
+
+@pytest.mark.parametrize("variant", ["talos", "generic"])
+def test_the_record_of_the_install_is_written_last_and_begun_before_anything_on_the_cluster(
+    variant: str, request: pytest.FixtureRequest
+) -> None:
+    engine: Engine = request.getfixturevalue(variant)
+    stages = {urn for urn, kind in engine.types.items() if kind.startswith(STAGE)}
+    record, started = engine.one("InstallRecord"), engine.one("InstallStarted")
+    assert stages - {record} - engine.before(record) == set()
+    assert started in engine.before(engine.one("ZpoolsOnline"))
+    assert started in engine.before(engine.one("kubernetes:helm.sh/v3:Release")) or variant == "generic"
+    assert len(engine.inputs[record]["links"]) == len(stages) - 1
 
 
 @pytest.mark.parametrize("variant", ["talos", "generic"])
@@ -240,8 +255,19 @@ def test_a_kubeconfig_of_another_cluster_never_reaches_the_provider() -> None:
         own_kubeconfig("", "https://10.0.0.10:6443")
 
 
-@pytest.mark.parametrize(("classes", "made", "looked"), [("create", 2, 0), ("adopt", 0, 1), ("skip", 0, 0)])
+@pytest.mark.parametrize(("classes", "made", "looked"), [("create", 2, 1), ("adopt", 0, 1), ("skip", 0, 0)])
 def test_storage_classes_are_made_used_or_left_alone(classes: str, made: int, looked: int) -> None:
     engine = build(Site.model_validate({**SITE, "storage": {"classes": classes}}), "https://10.0.0.10:6443")
     assert len(engine.of("kubernetes:storage.k8s.io/v1:StorageClass")) == made
-    assert len(engine.of("Present")) == looked
+    assert len(engine.of("ClassesFit")) == looked
+
+
+def test_linstor_is_given_disks_only_behind_a_look_at_each() -> None:
+    storage = {"provisioner": "linstor", "zpool": "tank"}
+    engine = build(Site.model_validate({**SITE, "storage": storage}), "https://10.0.0.10:6443")
+    [look] = engine.of("DevicesFit")
+    assert engine.of("kubernetes:batch/v1:Job") == []
+    configurations = engine.of("kubernetes:piraeus.io/v1:LinstorSatelliteConfiguration")
+    assert configurations
+    assert all(look in engine.before(each) for each in configurations)
+    assert engine.inputs[look]["disks"].keys() == {node["name"] for node in SITE["nodes"] if node.get("dataDisks")}

@@ -1,15 +1,12 @@
 """The platform package: only keys its release knows, the stack file's values in the right places."""
 
-import json
-from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cozystack_iac import releases
-from cozystack_iac.platform.installer import chart, installer_values, ownership
-from cozystack_iac.platform.package import carries_secrets, merged, package, platform_values
+from cozystack_iac.platform.installer import chart, claim, installer_values, legacy_config
+from cozystack_iac.platform.package import authentication, carries_secrets, merged, package, platform_values
 from cozystack_iac.platform.tenant import missing, root_spec
 from cozystack_iac.releases import KEYCLOAK_INTERNAL_URL, Release
 from cozystack_iac.settings import Site
@@ -57,25 +54,9 @@ FULL: dict[str, Any] = {
 }
 
 
-def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    for key, value in values.items():
-        yield prefix + key
-        if isinstance(value, Mapping):
-            yield from leaves(value, f"{prefix}{key}.")
-
-
-@pytest.mark.parametrize("version", ["1.3.6", "1.4.6", "1.5.4", "1.6.2"])
-def test_every_emitted_key_exists_in_that_release(vectors: Path, version: str) -> None:
-    known = json.loads((vectors / "cozystack" / version / "platform-values.json").read_text())
-    paths = {entry["path"] for entry in known["keys"]}
-    free = tuple(e["path"] + "." for e in known["keys"] if e.get("default") == {} or e["path"] == "registries")
-    emitted = set(leaves(platform_values(site(version, **FULL), release(version))))
-    assert {path for path in emitted - paths if not path.startswith(free)} == set()
-
-
 def test_the_package_has_the_one_component_that_exists() -> None:
     made = package(site(), release("1.6.2"))
-    assert made["metadata"] == {"name": "cozystack.cozystack-platform"}
+    assert made["metadata"]["name"] == "cozystack.cozystack-platform"
     assert list(made["spec"]["components"]) == ["platform"]
     assert made["spec"]["variant"] == "isp-full"
 
@@ -95,17 +76,53 @@ def test_the_users_values_come_last() -> None:
     assert values["resources"] == {"cpuAllocationRatio": 4}
 
 
-@pytest.mark.parametrize(
-    ("version", "url"), [("1.5.4", KEYCLOAK_INTERNAL_URL), ("1.4.6", KEYCLOAK_INTERNAL_URL), ("1.6.2", None)]
-)
-def test_releases_that_would_deadlock_get_keycloaks_internal_url(version: str, url: str | None) -> None:
+@pytest.mark.parametrize(("version", "url"), [("1.4.6", KEYCLOAK_INTERNAL_URL), ("1.6.2", None)])
+def test_oidc_that_is_on_at_install_never_waits_for_the_ingress(version: str, url: str | None) -> None:
     oidc = platform_values(site(version), release(version))["authentication"]["oidc"]
     assert (oidc["enabled"], oidc.get("keycloakInternalUrl")) == (True, url)
+
+
+@pytest.mark.parametrize("version", ["1.3.6", "1.5.4"])
+def test_where_oidc_comes_later_the_package_leaves_it_to_the_second_step(version: str) -> None:
+    given = {"platform": {"values": {"authentication": {"oidc": {"keycloakExtraRedirectUri": "https://x"}}}}}
+    made = site(version, **given)
+    assert "authentication" not in platform_values(made, release(version))
+    assert authentication(made, release(version)) == {
+        "oidc": {
+            "enabled": True,
+            "keycloakInternalUrl": KEYCLOAK_INTERNAL_URL,
+            "keycloakExtraRedirectUri": "https://x",
+        }
+    }
 
 
 def test_hosted_with_the_system_bundle_never_brings_a_second_network() -> None:
     hosted = site(cluster={"variant": "hosted"}, platform={"bundles": {"system": True}})
     assert platform_values(hosted, release("1.6.2"))["bundles"]["system"] == {"enabled": True, "variant": "isp-hosted"}
+
+
+ALLOWED = [{"guardrail": "VER-008", "reason": "tried on staging"}]
+
+
+@pytest.mark.parametrize(
+    ("parts", "system", "without"),
+    [
+        ({}, None, None),
+        ({"platform": {"bundles": {"system": True}}}, True, ["cozystack.backupstrategy-controller"]),
+        ({"allow": ALLOWED}, True, ["cozystack.backupstrategy-controller"]),
+        ({"allow": ALLOWED, "platform": {"bundles": {"system": False}}}, False, None),
+        ({"allow": [{"guardrail": "VER-008", "reason": "it was", "until": "2020-01-01"}]}, None, None),
+        ({"allow": ALLOWED, "cluster": {"cozystack": "1.4.6"}}, True, None),
+    ],
+    ids=["as released", "asked for", "allowed", "refused by hand", "no longer allowed", "before 1.5"],
+)
+def test_hosted_is_changed_only_by_a_decision(
+    parts: dict[str, Any], system: bool | None, without: list[str] | None
+) -> None:
+    hosted = site(**merged({"cluster": {"variant": "hosted"}}, parts))
+    bundles = platform_values(hosted, release(hosted.cluster.cozystack)).get("bundles", {})
+    assert bundles.get("system", {}).get("enabled") is system
+    assert bundles.get("disabledPackages") == without
 
 
 @pytest.mark.parametrize(
@@ -134,13 +151,35 @@ def test_merging_replaces_lists_and_merges_maps() -> None:
 )
 def test_the_installers_namespace_moved_with_1_4(version: str, namespace: str, creates: bool) -> None:
     assert (release(version).chart_namespace, release(version).creates_namespace) == (namespace, creates)
-    assert ownership(release(version))["meta.helm.sh/release-namespace"] == namespace
+    claimed = claim(site(version), release(version))
+    assert (claimed["release_namespace"], claimed["brings_namespace"]) == (namespace, not creates)
 
 
 def test_installer_values_name_the_api_server_only_where_the_chart_asks() -> None:
     assert installer_values(site()) == {"cozystackOperator": {"variant": "talos"}}
     generic = installer_values(site(cluster={"variant": "generic"}))
     assert generic["cozystack"] == {"apiServerHost": "127.0.0.1", "apiServerPort": "7445"}
+
+
+@pytest.mark.parametrize(
+    ("parts", "endpoint"),
+    [
+        ({}, "https://127.0.0.1:7445"),
+        ({"platform": {"prism": False}, "network": {"apiServerHost": "10.0.0.10"}}, "https://10.0.0.10:6443"),
+        ({"platform": {"prism": False}, "network": {"apiServerHost": "fd00::1"}}, "https://[fd00::1]:6443"),
+        ({"platform": {"variant": "default"}}, None),
+    ],
+)
+def test_cilium_on_generic_clusters_is_told_its_own_way_to_the_api(parts: dict[str, Any], endpoint: str | None) -> None:
+    generic = site(**merged({"cluster": {"variant": "generic"}}, parts))
+    assert legacy_config(generic).get("api-server-endpoint") == endpoint
+    published = platform_values(generic, release("1.6.2"))["publishing"]["apiServerEndpoint"]
+    assert published == "https://api.example.org:443"
+
+
+def test_elsewhere_nothing_is_written_to_the_old_configmap_but_what_overrules_is_known() -> None:
+    talos = claim(site(), release("1.6.2"))
+    assert (talos["legacy_write"], talos["legacy"]) == ({}, {"root-host": "example.org"})
 
 
 def test_chart_versions_carry_no_v_and_folders_none() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from cozystack_iac.readiness.expected import FLOORS, Cluster, Package, PackageSource, belongs, expected_releases
+from cozystack_iac.readiness.graph import Expected
 from cozystack_iac.readiness.phases import ReleaseId
-from cozystack_iac.readiness.releases import Expected, Progressing, QueryFailed, Stuck
+from cozystack_iac.readiness.verdicts import Progressing, QueryFailed, Ready, Stuck
 from tests.hr import Wait, done, rid
 
 VERSIONS = ("1.3.6", "1.4.6", "1.5.4", "1.6.2")
@@ -210,3 +211,71 @@ def test_the_root_tenants_own_values_decide_about_its_modules() -> None:
         "tenant-root/ingress",
         "tenant-root/ingress-nginx-system",
     }
+
+
+# What charts come from -----------------------------------------------------------------------------------------------
+
+NOT_FETCHED = {
+    "type": "Ready",
+    "status": "False",
+    "reason": "SourceFetchFailed",
+    "message": "get sources failed: source 'OCIRepository/cozy-system/cozystack-packages' is not ready",
+}
+NO_REGISTRY = {
+    "type": "Ready",
+    "status": "False",
+    "reason": "OCIArtifactPullFailed",
+    "message": 'failed to determine artifact digest: Get "https://registry.example.org/v2/": dial tcp: i/o timeout',
+}
+
+
+def fetching(name: str) -> dict[str, Any]:
+    missing = {"type": "Ready", "status": "False", "reason": "ArtifactFailed", "message": "ExternalArtifact not found"}
+    meta = {"namespace": name.partition("/")[0], "name": name.partition("/")[2], "generation": 1}
+    return {"metadata": meta, "spec": {}, "status": {"observedGeneration": 1, "conditions": [missing]}}
+
+
+def supplied(state: Mapping[str, str], repositories: list[dict[str, Any]]) -> Cluster:
+    """A platform chart and one package; both charts are waited for, and the sources of both say `state`."""
+    own_package, own_source = platform()
+    sources = [own_source, source("p", [component("x", "cozy-x")])]
+    with_state = [{**s, "status": {"conditions": [dict(state)]}} for s in sources]
+    releases = [fetching("cozy-system/cozystack-platform"), fetching("cozy-x/x")]
+    return Cluster(releases, [own_package, package("p")], with_state, repositories)
+
+
+def test_charts_that_are_waited_for_lead_to_the_repository_that_cannot_be_pulled() -> None:
+    meta = {"namespace": "cozy-system", "name": "cozystack-packages"}
+    cluster = supplied(NOT_FETCHED, [{"metadata": meta, "status": {"conditions": [NO_REGISTRY]}}])
+    read = cluster.read("default")
+    assert not isinstance(read, QueryFailed)
+    wait = Wait(read[1])
+    wait.at(0, read[0])
+    verdict = wait.at(900, read[0])
+
+    assert isinstance(verdict, Stuck)
+    assert [(b.subject, b.behind) for b in verdict.blockers] == [("OCIRepository cozy-system/cozystack-packages", 2)]
+    assert "i/o timeout" in verdict.blockers[0].evidence
+    assert "registry" in verdict.remedy
+
+
+def test_a_source_that_says_nothing_explains_nothing() -> None:
+    read = supplied({"type": "Other", "status": "True"}, []).read("default")
+    assert not isinstance(read, QueryFailed)
+
+    assert read[1].sources == {}
+    assert {s.subject for s in Wait(read[1]).look(0, read[0]).standings} == {
+        "cozy-system/cozystack-platform",
+        "cozy-x/x",
+    }
+
+
+def test_a_source_that_is_not_ready_does_not_keep_a_platform_from_being_ready() -> None:
+    cluster = supplied(NOT_FETCHED, [])
+    ready = [done("cozy-system/cozystack-platform"), done("cozy-x/x")]
+    read = cluster.read("default")
+    assert not isinstance(read, QueryFailed)
+    wait = Wait(read[1])
+    wait.at(0, ready)
+
+    assert wait.at(30, ready) == Ready(2)

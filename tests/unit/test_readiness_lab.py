@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from cozystack_iac.readiness.expected import Cluster
-from cozystack_iac.readiness.releases import Progressing, QueryFailed, Ready
+from cozystack_iac.readiness.verdicts import Progressing, QueryFailed, Ready
 from lab.platform import catalogue, objects
 from tests.hr import Wait
 

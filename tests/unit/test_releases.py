@@ -86,10 +86,20 @@ def test_the_charts_namespace_moved_with_1_4(text: str, namespace: str, creates:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "latest", "1.2.9", "1.7.0", "2.0.0", "vv1.6.2", "1.6", "1.6.2.1", "1.6.2 ", "1.6.2+x", "１.6.2"]
+    "text", ["", "latest", "1.2.9", "0.41.9", "2.0.0", "vv1.6.2", "1.6", "1.6.2.1", "1.6.2 ", "1.6.2+x", "１.6.2"]
 )
 def test_an_unknown_release_is_refused_and_not_guessed(text: str) -> None:
     assert find(text) is None
+
+
+def test_a_newer_minor_is_taken_for_its_newest_neighbour() -> None:
+    newer, known = find("1.7.0"), find("1.6.2")
+    assert newer is not None
+    assert known is not None
+    assert (newer.beyond, newer.known, str(newer.neighbour)) == (True, False, "1.6.2")
+    assert (newer.talos, newer.chart_namespace, newer.oidc_at_install) == (known.talos, "cozy-system", True)
+    assert newer.has("publishing.loadBalancerClass")
+    assert not known.beyond
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,29 @@ from cozystack_iac.rules import judge
 from tests.sites import GONE, TODAY, changed, codes, existing, found, good, judged, node, site_of
 
 OFFLINE_FAMILIES = frozenset(
-    {"CFG", "CRT", "END", "INV", "NET", "OVR", "PLT", "PUB", "REG", "ROL", "RUN", "SAN", "STO", "TAL", "TEN", "VER"}
+    {
+        "CFG",
+        "CRT",
+        "END",
+        "INV",
+        "NET",
+        "OVR",
+        "PLT",
+        "PUB",
+        "RCH",
+        "REG",
+        "ROL",
+        "RUN",
+        "SAN",
+        "STO",
+        "TAL",
+        "TEN",
+        "VER",
+    }
 )
 ELSEWHERE = frozenset({"CFG-001", "CFG-006", "CFG-007", "CFG-008"})  # files: test_settings_load.py
 FOREIGN = frozenset(
-    {"CRT-020", "CRT-021", "RUN-010", "TAL-101", "TAL-102", "TAL-103"}
+    {"CRT-020", "CRT-021", "RCH-001", "RUN-010", "TAL-101", "TAL-102", "TAL-103"}
 )  # declared by other rooms, tested there
 
 
@@ -49,6 +67,10 @@ NOW = datetime.combine(TODAY, datetime.min.time(), UTC)
 VALID = certificate(until=NOW + timedelta(days=30))
 EXPIRED = certificate(until=NOW - timedelta(days=30))
 NAT = [(f"nodes.{n}.publicAddress", f"198.51.100.{n + 1}") for n in range(3)]
+BY_LINSTOR = [
+    ("storage.provisioner", "linstor"),
+    *[(f"nodes.{n}.dataDisks.0.byId", f"ata-SSD_DATA000{n + 1}") for n in (1, 2, 0)],
+]
 ALLOWED = {"guardrail": "STO-012", "reason": "a test site", "until": "2027-01-31"}
 
 BAD: list[tuple[str, list[tuple[str, Any]]]] = [
@@ -229,6 +251,8 @@ BAD: list[tuple[str, list[tuple[str, Any]]]] = [
     ("PUB-010", [("publishing.loadBalancer", True)]),
     ("PUB-011", [("publishing.proxyProtocol", True)]),
     ("PUB-012", [("publishing.exposed", ["api"])]),
+    ("RCH-002", [("publishing.reachability", "skip")]),
+    ("RCH-003", [("publishing.resolvers", ["9.9.9.9", "dns.example.org"])]),
     (
         "REG-001",
         [
@@ -304,6 +328,10 @@ BAD: list[tuple[str, list[tuple[str, Any]]]] = [
     ("STO-014", [("storage.minimumSize", "20GiB")]),
     ("STO-015", [("nodes.0.installDisk", {"byId": " "})]),
     ("STO-016", [("storage.classes", "skip")]),
+    ("STO-017", [("storage.approvedDisks.cp1", ["naa.5000c500a1b2c3d4"])]),
+    ("STO-030", [("storage.provisioner", "linstor"), ("nodes.0.layout", "mirror")]),
+    ("STO-030", [("storage.provisioner", "linstor"), ("nodes.0.dataDisks", [{"serial": "A"}, {"serial": "B"}])]),
+    ("STO-018", [("storage.jobImage", "registry.example.org/tools/k8s:1.36.2")]),
     ("TAL-001", [("nodes.0.image", "a b")]),
     ("TAL-002", [("talos.image", {"reference": "a/b:v1.13.6", "profile": "x.yaml", "fromRelease": False})]),
     ("TAL-002", [("talos.image", {"fromRelease": False})]),
@@ -328,6 +356,7 @@ BAD: list[tuple[str, list[tuple[str, Any]]]] = [
     ("VER-001", [("cluster.cozystack", "1.2.0")]),
     ("VER-002", [("cluster.cozystack", "1.6.0-rc.1")]),
     ("VER-002", [("cluster.cozystack", "1.6.99")]),
+    ("VER-002", [("cluster.cozystack", "1.7.0")]),
     ("VER-003", [("talos.version", "1.13.6")]),
     ("VER-003", [("talos.version", "v1.99.0")]),
     ("VER-004", [("talos.version", "v1.13.7")]),
@@ -338,7 +367,7 @@ BAD: list[tuple[str, list[tuple[str, Any]]]] = [
     ("VER-009", [("cluster.cozystack", "1.4.6"), ("access.oidc", False)]),
     (
         "VER-010",
-        [("cluster.cozystack", "1.5.4"), ("access.keycloakInternalUrl", "https://keycloak.cluster.example.org/")],
+        [("cluster.cozystack", "1.4.6"), ("access.keycloakInternalUrl", "https://keycloak.cluster.example.org/")],
     ),
     ("VER-011", [("cluster.cozystack", "1.6.0")]),
     ("VER-012", [("cluster.cozystack", "1.4.6"), ("tenant.gateway", True)]),
@@ -353,7 +382,10 @@ BAD_EXISTING: list[tuple[str, list[tuple[str, Any]]]] = [
     ("PLT-010", [("access.kubeconfigFile", "~/.kube/k3s")]),
     ("PLT-011", [("network.apiServerHost", "10.0.0.11")]),
     ("PLT-013", [("cluster.access.identity", GONE)]),
+    ("STO-031", BY_LINSTOR[:-1]),
+    ("STO-031", [*BY_LINSTOR[:-1], ("nodes.0.dataDisks", [{"byId": "ata-X_1"}])]),
     ("TAL-012", [("talos", {"sysctls": {"net.core.somaxconn": "1"}})]),
+    ("PLT-014", [("publishing.apiServerEndpoint", "https://127.0.0.1:7445")]),
     ("VER-008", [("cluster.variant", "hosted")]),
     ("PLT-002", [("cluster.variant", "hosted"), ("platform.bundles", {"system": True, "iaas": True})]),
 ]
@@ -435,6 +467,12 @@ def test_an_override_holds_through_its_last_day() -> None:
     assert codes(judged(raw)) == []
 
 
+def test_the_look_from_outside_is_skipped_by_whoever_says_why() -> None:
+    raw = changed(good(), ("publishing.reachability", "skip"), ("allow", [ALLOWED | {"guardrail": "RCH-002"}]))
+    assert codes(judged(raw)) == []
+    assert found(raw, "RCH-002").fix == f"overridden: {ALLOWED['reason']}"
+
+
 def test_a_live_check_may_be_named() -> None:
     assert "OVR-001" not in judged(changed(good(), ("allow", [ALLOWED | {"guardrail": "XYZ-011"}]))).codes
 
@@ -477,6 +515,11 @@ def lab() -> dict[str, Any]:
 
 def test_a_lab_lives_on_loopback() -> None:
     assert codes(judged(lab())) == []
+
+
+def test_a_lab_asks_no_resolver_of_the_real_world() -> None:
+    raw = changed(lab(), ("lab.resolver", "127.10.53.1:5353"), ("publishing.resolvers", ["9.9.9.9"]))
+    assert found(raw, "RUN-002").path == "cozystack:publishing.resolvers[0]"
 
 
 def test_without_saying_so_loopback_is_refused() -> None:

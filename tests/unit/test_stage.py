@@ -10,16 +10,14 @@ from pulumi.output import Unknown as _Unknown
 from pulumi.runtime.rpc import UNKNOWN
 from pydantic import Field
 
+from cozystack_iac.engine_watch import EngineGone, EngineWatch, until_gone
 from cozystack_iac.findings import Finding, Rule, Severity
 from cozystack_iac.stage import (
-    EngineGone,
-    EngineWatch,
     Known,
     Progress,
     Properties,
     StageFailed,
     StageProvider,
-    _until_engine_is_gone,
     budget,
     format_seconds,
 )
@@ -92,9 +90,27 @@ def test_a_subclass_that_names_a_property_which_does_not_exist_is_refused() -> N
                 return DoorOutputs(opened=0)
 
 
+def test_an_output_that_would_take_an_inputs_place_in_the_state_is_refused() -> None:
+    class Opened(Properties):
+        count: str
+
+    with pytest.raises(TypeError, match="called count that can never be equal"):
+
+        class Confused(StageProvider[DoorInputs, Opened]):
+            inputs = DoorInputs
+            outputs = Opened
+            secret = frozenset()
+
+            async def establish(self, inputs: DoorInputs, progress: Progress) -> Opened:
+                return Opened(count="one")
+
+
 def test_create_takes_the_engines_floats_and_returns_inputs_beside_outputs(door: DoorProvider) -> None:
     made = door.create({"name": "front", "count": 2.0, "token": "t", "__provider": "x"})
+    assert made.outs is not None
+    took = made.outs.pop("took")
     assert made.outs == {"name": "front", "count": 2, "token": "t", "opened": 3}
+    assert (took["seconds"] < 5, len(took["started"])) == (True, len("2026-11-30T17:00:00Z"))
 
 
 def test_blocking_findings_become_check_failures_and_warnings_are_shown(
@@ -144,6 +160,8 @@ def test_diff_looks_only_at_what_matters(
 
 def test_update_returns_all_outputs(door: DoorProvider) -> None:
     updated = door.update("id", {"name": "front", "count": 1.0, "opened": 2.0}, {"name": "front", "count": 5.0})
+    assert updated.outs is not None
+    assert updated.outs.pop("took")
     assert updated.outs == {"name": "front", "count": 5, "opened": 6}
 
 
@@ -163,6 +181,8 @@ def test_a_state_that_another_version_wrote_reads_as_unknown_not_as_a_crash() ->
 
 def test_refresh_reports_what_is_there_now_and_forgets_what_is_gone(door: DoorProvider) -> None:
     assert door.read("id", {"name": "front", "opened": 1.0}).outs == {"name": "front", "opened": 99}
+    took = {"started": "2026-11-30T17:00:00Z", "seconds": 3.5}
+    assert (door.read("id", {"name": "front", "opened": 1.0, "took": took}).outs or {})["took"] == took
     assert door.read("id", {"name": "gone", "opened": 1.0}).id == ""
 
 
@@ -212,7 +232,7 @@ async def test_work_is_cancelled_once_the_engine_is_gone() -> None:
 
     threading.Timer(0.05, watch.gone.set).start()
     with pytest.raises(EngineGone):
-        await _until_engine_is_gone(work(), watch)
+        await until_gone(work(), watch)
     assert cancelled.is_set()
 
 
@@ -248,7 +268,7 @@ async def test_a_stage_that_waits_in_silence_is_heard_again() -> None:
         progress.say("waiting")
         await asyncio.sleep(1.2)
 
-    await _until_engine_is_gone(work(), EngineWatch(parent=lambda: 1), progress)
+    await until_gone(work(), EngineWatch(parent=lambda: 1), progress.heartbeat)
     assert len(lines) >= 2
 
 

@@ -24,10 +24,16 @@ def topology(names: str) -> Topology:
 
 
 def planned(
-    before: str, after: str, seen: Mapping[str, Seen] = MappingProxyType({}), *, reset: str = "", lost: str = ""
+    before: str,
+    after: str,
+    seen: Mapping[str, Seen] = MappingProxyType({}),
+    *,
+    reset: str = "",
+    lost: str = "",
+    evacuate: str = "",
 ) -> Plan:
     usual = {name: VOTER if name.startswith("cp") else WORKER for name in before.split()}
-    approvals = Approvals(frozenset(reset.split()), frozenset(lost.split()))
+    approvals = Approvals(frozenset(reset.split()), frozenset(lost.split()), frozenset(evacuate.split()))
     return plan(topology(before), topology(after), {**usual, **seen}, approvals)
 
 
@@ -81,6 +87,36 @@ def test_the_way_from_one_inventory_to_the_next(
 def test_a_reset_comes_after_the_vote_is_gone_and_only_with_approval() -> None:
     way = ["cp3 is drained", "cp3 leaves etcd", "cp3 is reset", "cp3 its Node is deleted"]
     assert steps(planned("cp1 cp2 cp3", "cp1 cp2", reset="cp3")) == way
+
+
+STORING = Seen(answers=True, node=True, replicas=("pvc-1", "pvc-2"))
+
+
+def test_a_machine_that_stores_something_is_emptied_after_the_drain_and_before_anything_that_cannot_be_undone() -> None:
+    plane = Seen(answers=True, member=True, votes=True, healthy=True, node=True, replicas=("pvc-1",))
+    made = planned("cp1 cp2 cp3", "cp1 cp2", seen={"cp3": plane}, reset="cp3", evacuate="cp3")
+    order = ["is drained", "is emptied of its replicas", "leaves etcd", "is reset", "its Node is deleted"]
+    assert steps(made) == [f"cp3 {act}" for act in order]
+
+
+@pytest.mark.parametrize(
+    ("at", "evacuate", "expected"),
+    [
+        (STORING, "", ["MEM-008"]),
+        (Seen(answers=True, node=True, rooted=("pvc-local",)), "w1", ["MEM-008"]),
+        (Seen(answers=True, node=True, replicas=("pvc-1",), rooted=("pvc-local",)), "", ["MEM-008", "MEM-008"]),
+        (Seen(answers=True, node=True, unknown="No route to host"), "w1", ["MEM-009"]),
+    ],
+)
+def test_what_a_machine_stores_keeps_it_until_that_is_known_and_may_be_moved(
+    at: Seen, evacuate: str, expected: list[str]
+) -> None:
+    assert codes(planned("cp1 w1", "cp1", seen={"w1": at}, evacuate=evacuate)) == expected
+
+
+def test_what_a_lost_machine_stored_is_lost_with_it() -> None:
+    made = planned("cp1 w1", "cp1", lost="w1", seen={"w1": Seen(node=True, replicas=("pvc-1",), unknown="away")})
+    assert steps(made) == ["w1 its Node is deleted"]
 
 
 def test_a_lost_machine_is_forgotten_before_its_successor_joins() -> None:

@@ -1,0 +1,68 @@
+"""How much longer than necessary is an install? Measured against the critical path of its own scenario, link by link.
+
+    python -m bench.install [--scenario NAME] [--scale 60]
+
+The product's own program and stages on the cluster in memory (see tests/engine/platform_story.py), beginning with registered
+nodes. At scale 60 one second of the machine it runs on is a minute of the world's: what the program, the simulators and the
+scripts compute counts sixty-fold. `computing` says how much of the difference that alone is. Budget: 1.05.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from cozystack_iac import releases
+from cozystack_iac.platform import package, tenant
+from lab import scenario
+from lab.critical_path import CriticalPath, critical_path, measured, side_by_side
+from lab.scenario import Scenario
+from tests.engine.platform_story import Story, platform_story
+
+BUDGET = 1.05
+
+
+def expected(told: Story) -> CriticalPath:
+    release = releases.find(told.site.cluster.cozystack)
+    assert release is not None, told.site.cluster.cozystack
+    asked = tenant.root_spec(told.site, release)
+    return critical_path(told.scenario, asked, package.platform_values(told.site, release), bare=False)
+
+
+async def run(chosen: Scenario, scale: float, state: Path, console: Console) -> float:
+    """Install once; the ratio of the whole install. Prints the table."""
+    async with platform_story(chosen, state, scale=scale) as told:
+        await told.plan()  # imports and caches are no part of an install
+        started, computing = told.world.clock.now(), time.process_time()
+        done = await told.install()
+        ended, computing = told.world.clock.now(), time.process_time() - computing
+        assert done.succeeded, done.text
+        events = [(event.time, event.line) for event in told.world.log.events]
+        path = expected(told)
+        console.print(side_by_side(path, measured(events, started, ended)))
+    ratio = (ended - started) / path.total_s
+    late = (ended - started - path.total_s) / scale
+    console.print(
+        f"ratio {ratio:.3f} (budget {BUDGET}); {late:.1f} s late on this machine, computing {computing:.1f} s"
+    )
+    return ratio
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench.install")
+    parser.add_argument("--scenario", default="three-nodes")
+    parser.add_argument("--scale", type=float, default=60.0, help="real-life seconds per second")
+    options = parser.parse_args()
+    chosen = scenario.load(scenario.FOLDER / f"{options.scenario}.yaml").relocated("127.41")
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(run(chosen, options.scale, Path(folder), Console()))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,88 @@
+"""A wait for one part of the platform ends when that part cannot come any more, not when its budget does.
+
+LINSTOR and the root tenant come late, and what they need fails early: whoever only looks at them waits for half an hour and
+then knows nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NoReturn, TypeVar
+
+from cozystack_iac.kube.client import Kube
+from cozystack_iac.readiness import diagnosis, evidence
+from cozystack_iac.readiness.expected import PLATFORM
+from cozystack_iac.readiness.releases import FAILING_S, Limits, assess
+from cozystack_iac.readiness.verdicts import Judgement, QueryFailed, Since, Standing, Stuck, Suspended
+from cozystack_iac.readiness.view import PACKAGES, View, watching
+from cozystack_iac.readiness.wording import failure
+from cozystack_iac.stage import StageFailed
+
+T = TypeVar("T")
+LOOK_EVERY_S = 1.0  # what is stuck stays so: nothing is lost by a second
+
+
+async def unless_stuck(
+    work: Coroutine[Any, Any, T], kube: Kube, needs: Sequence[str], *, failing_s: float = FAILING_S
+) -> T:
+    """The result of `work`, which waits for something that the releases `needs` ("namespace/name") bring.
+
+    Raises the readiness judgement's own failure as soon as one of them, or anything they wait for, is stuck.
+    """
+    waiting = asyncio.ensure_future(work)
+    looking = asyncio.ensure_future(_until_stuck(kube, frozenset(needs), failing_s))
+    try:
+        done, _ = await asyncio.wait({waiting, looking}, return_when=asyncio.FIRST_COMPLETED)
+        return waiting.result() if waiting in done else looking.result()
+    finally:
+        for task in (waiting, looking):
+            task.cancel()
+        await asyncio.gather(waiting, looking, return_exceptions=True)
+
+
+async def explained(kube: Kube, verdict: Stuck | Suspended, standings: Sequence[Standing]) -> StageFailed:
+    """The failure, once the evidence is in: what the cluster shows around the roots may know the cause better than they."""
+    seen = await evidence.collect(kube, [b.subject for b in verdict.blockers])
+    first, better = verdict.blockers[0], diagnosis.diagnose(seen)
+    if better:
+        first = replace(first, cause=better.cause, remedy=better.remedy)
+    return failure(replace(verdict, blockers=(first, *verdict.blockers[1:])), standings, diagnosis.account(seen))
+
+
+async def _until_stuck(kube: Kube, needs: frozenset[str], failing_s: float) -> NoReturn:
+    limits = Limits(0.0, patience=failing_s / FAILING_S)
+    async with watching(kube) as view:
+        since = Since(started=view.seen_s())
+        while True:
+            judgement = _judged(view, since, limits)
+            if _concerned(judgement, needs) is not None:
+                await view.refresh()  # a judgement that ends the wait must not rest on what a cut watch showed
+                judgement = _judged(view, since, limits)
+                if (verdict := _concerned(judgement, needs)) is not None:
+                    raise await explained(kube, verdict, judgement.standings)
+            since = judgement.since
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await view.changed.wait()
+            view.changed.clear()
+            await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _judged(view: View, since: Since, limits: Limits) -> Judgement:
+    cluster, now = view.cluster(), view.seen_s()
+    package = (view.objects.get(PACKAGES) or {}).get(("", PLATFORM)) or {}
+    variant = str((package.get("spec") or {}).get("variant") or "default")
+    read = cluster if isinstance(cluster, QueryFailed) else cluster.read(variant)
+    releases, expected = (read, read) if isinstance(read, QueryFailed) else read
+    return assess(since, releases, expected, now, limits)
+
+
+def _concerned(judgement: Judgement, needs: frozenset[str]) -> Stuck | None:
+    """The verdict, when what is stuck keeps back something of `needs`; only those roots are left in it."""
+    if not isinstance(judgement.verdict, Stuck):
+        return None
+    roots = tuple(b for b in judgement.verdict.blockers if needs & {b.subject, *b.dependants})
+    return replace(judgement.verdict, blockers=roots) if roots else None

@@ -1,0 +1,190 @@
+"""The support bundle: everything somebody needs who was not there, in one archive without a secret in it.
+
+It is written beside the project and never sent anywhere. Every text goes through `redaction` once more on its way in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import re
+import tarfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cozystack_iac import record
+from cozystack_iac.findings import Verdict, as_json
+from cozystack_iac.kube.client import Kube, KubeError
+from cozystack_iac.kube.kubeconfig import BadKubeconfig
+from cozystack_iac.readiness import diagnosis, evidence, issue
+from cozystack_iac.readiness.redaction import clean, clean_object
+from cozystack_iac.readiness.signs import Evidence, Kind, Sign
+
+FOLDER_VARIABLE = "COZYSTACK_IAC_BUNDLES"  # where archives go; the runner sets it
+STACK_VARIABLE = "COZYSTACK_IAC_STACK_FILE"  # the stack file of the run, for its findings; the runner sets it
+FOLDER = Path(".cozystack") / "bundles"  # below the project: Pulumi starts providers there
+MOMENTS = 2000  # lines of the timeline
+
+README = """\
+Support bundle of cozystack-iac, made on {when}.
+
+Nothing of it was sent anywhere. Secrets were taken out by their shape: keys, tokens, certificates, passwords. Names and
+addresses of the site are still in it: look through it before you hand it to anybody.
+
+  issue.md        a text ready to paste, and for which project it is
+  failure.txt     what the run said
+  diagnosis.txt   known failures that were recognised, with their way out
+  signs.txt       what is not well in the cluster, in the API's words
+  states.txt      every condition of releases, packages, sources, nodes, APIs and certificates
+  events.txt      warnings of the last hour, each kind once
+  logs/           last lines of containers that do not run
+  probes.txt      how machines and public names answered; the API server's own checks
+  timeline.txt    when what was last seen to change
+  findings.json   the verdict on the stack file, where it was known
+  versions.json   what runs here
+  record.json     the record of the install in the cluster
+  gaps.txt        questions that got no answer: nothing may be concluded from their silence
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a bundle is made of. `failure` is empty when somebody asked for it by hand."""
+
+    stage: str
+    failure: str
+    evidence: Evidence
+    when: datetime
+    findings: Verdict = field(default_factory=Verdict)
+    probes: Mapping[str, str] = field(default_factory=dict)
+    record: Mapping[str, str] = field(default_factory=dict)
+
+
+def files(case: Case) -> dict[str, str]:
+    """Every file of the archive by name, without key material. Pure."""
+    seen = case.evidence
+    found = diagnosis.recognise(seen)
+    logs = {f"logs/{_file_name(s.subject)}.log": s.message for s in seen.of(Kind.LOG)}
+    texts = {
+        "README.txt": README.format(when=record.stamp(case.when)),
+        "issue.md": issue.text(case.stage, case.failure, found, seen),
+        "failure.txt": case.failure or "nothing failed; the bundle was asked for by hand",
+        "diagnosis.txt": "\n\n".join(f"{d.id}\n{d}" for d in found) or "no known failure was recognised",
+        "signs.txt": _lines(s for s in seen.signs if s.kind not in (Kind.LOG, Kind.EVENT)),
+        "states.txt": _lines(seen.states),
+        "events.txt": _lines(seen.of(Kind.EVENT)),
+        "probes.txt": "\n\n".join(f"{what}\n{said}" for what, said in {**case.probes, **seen.health}.items()),
+        "timeline.txt": "\n".join(timeline(seen, case.record)),
+        "findings.json": json.dumps(clean_object(json.loads(as_json(case.findings))), indent=2, ensure_ascii=False),
+        "versions.json": json.dumps(clean_object(dict(seen.versions)), indent=2),
+        "record.json": json.dumps(clean_object(dict(case.record)), indent=2),
+        "gaps.txt": "\n".join(f"{what}: {why}" for what, why in seen.gaps.items()) or "none",
+    }
+    return {name: clean(text).rstrip() + "\n" for name, text in {**texts, **logs}.items()}
+
+
+def timeline(seen: Evidence, known: Mapping[str, str]) -> list[str]:
+    """What has a time, in its order: conditions, events, and the record of the install."""
+    moments = {(s.at, f"{s.kind.value} {s.subject}: {s.reason}") for s in (*seen.states, *seen.signs) if s.at}
+    marks = {(at, f"install {what}") for what, at in known.items() if what in ("started", "completed", "failed")}
+    return [f"{at}  {what}" for at, what in sorted(moments | marks)][-MOMENTS:]
+
+
+def archive(contents: Mapping[str, str], root: str, when: datetime) -> bytes:
+    """A .tar.gz with `contents` below the folder `root`; it names no person and no workstation."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        for name, text in contents.items():
+            data = text.encode()
+            member = tarfile.TarInfo(f"{root}/{name}")
+            member.size, member.mode, member.mtime = len(data), 0o600, int(when.timestamp())
+            tar.addfile(member, io.BytesIO(data))
+    return out.getvalue()
+
+
+def write(folder: Path, case: Case) -> Path:
+    """The archive as a new file below `folder`, which only its owner may look into. Raises OSError."""
+    name = f"cozystack-iac-{_file_name(case.stage or 'bundle')}-{case.when.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    data = archive(files(case), name, case.when)
+    for attempt in range(1, 100):
+        path = folder / f"{name}{f'-{attempt}' if attempt > 1 else ''}.tar.gz"
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            continue
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        return path
+    raise FileExistsError(f"{folder} is full of bundles of this second")
+
+
+async def after_failure(kubeconfig: str, stage: str, failure: str, about: Sequence[str]) -> dict[str, str]:
+    """Look at the cluster, write the bundle; rows for the failure's details: what is known of it, and where that is.
+
+    Never raises: it runs because something else went wrong, and that is what a person has to read.
+    """
+    now = datetime.now(UTC)
+    seen, known = await _look(kubeconfig, about)
+    rows = {} if about else diagnosis.rows(seen)  # a failure that names its subjects has looked for itself
+    try:
+        findings = await asyncio.to_thread(_findings, os.environ.get(STACK_VARIABLE, ""))
+        case = Case(stage, failure, seen, now, findings, record=known)
+        path = await asyncio.to_thread(write, Path(os.environ.get(FOLDER_VARIABLE) or FOLDER), case)
+    except OSError as error:
+        return {**rows, "bundle": f"the support bundle could not be written: {error.strerror or error}"}
+    said = f"{path.absolute()}\nit holds no secret and was sent nowhere; issue.md in it is ready to paste"
+    return {**rows, "bundle": said}
+
+
+async def on_demand(kubeconfig: str, folder: Path, stack_file: Path | None) -> Path:
+    """A bundle that somebody asks for: with a stack file also its findings, and how machines and names answer now."""
+    now = datetime.now(UTC)
+    seen, known = await _look(kubeconfig, ())
+    findings, probes = Verdict(), dict[str, str]()
+    if stack_file is not None:
+        from cozystack_iac.readiness.bundle_probes import (
+            ask,
+        )  # the settings and the Talos client: only who asks needs them
+
+        findings = _findings(str(stack_file))
+        probes = await ask(stack_file, kubeconfig)
+    return write(folder, Case("", "", seen, now, findings, probes, known))
+
+
+async def _look(kubeconfig: str, about: Sequence[str]) -> tuple[Evidence, dict[str, str]]:
+    try:
+        async with Kube.connect(kubeconfig) as kube:
+            seen = await evidence.collect(kube, about)
+            known = {} if "everything" in seen.gaps else await record.read(kube) or {}
+    except (KubeError, BadKubeconfig) as error:
+        return Evidence(about=tuple(about), gaps={"everything": clean(str(error))}), {}
+    return seen, known
+
+
+def _findings(stack_file: str) -> Verdict:
+    """The offline verdict on the stack file; nothing when the run did not say which file it is."""
+    if not stack_file or not Path(stack_file).is_file():
+        return Verdict()
+    from cozystack_iac.rules import verdict  # the rules look at every stage, and every stage looks here
+    from cozystack_iac.settings.load import from_file
+
+    return verdict(from_file(Path(stack_file)))
+
+
+def subjects(details: Mapping[str, str]) -> tuple[str, ...]:
+    """What a failure is about: those of its rows that name a release or a package."""
+    return tuple(name for name in details if re.fullmatch(r"(Package \S+|[a-z0-9-]+/[a-z0-9.-]+)", name))
+
+
+def _lines(signs: Iterable[Sign]) -> str:
+    return "\n".join(f"{s.at:<20}  {s.kind.value:<11}  {s}" for s in signs) or "none"
+
+
+def _file_name(subject: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.-]+", "_", subject).strip("_.") or "unnamed"

@@ -1,0 +1,44 @@
+"""How machines and public names answer right now, for a support bundle. Reads only."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from pathlib import Path
+
+from cozystack_iac.kube import kubeconfig as kubeconfigs
+from cozystack_iac.readiness import probes
+from cozystack_iac.readiness.reachability import Target, judge
+from cozystack_iac.settings import Site
+from cozystack_iac.settings.load import from_file
+from cozystack_iac.talos.inventory import targets
+from cozystack_iac.talos.probe import ask_all, who
+from cozystack_iac.talos.profile import pinned
+
+PROBE_S = 10.0
+
+
+async def ask(stack_file: Path, kubeconfig: str) -> dict[str, str]:
+    """Title -> answers, one a line. A stack file that cannot be read has its findings; there is nothing to ask then."""
+    site = pinned(from_file(stack_file)).site
+    if site is None:
+        return {}
+    machines = {} if site.existing else {"machines": await _machines(site)}
+    return {**machines, "public names at their addresses": await _names(site, kubeconfig)}
+
+
+async def _machines(site: Site) -> str:
+    """Without a certificate: enough to tell who is there, in which mode, and who is not."""
+    answers = await ask_all(targets(site), deadline_s=PROBE_S)
+    return "\n".join(f"{who(answer)}: {answer.standing.value}, {answer.seen}" for answer in answers)
+
+
+async def _names(site: Site, kubeconfig: str) -> str:
+    ca = (kubeconfigs.parse(kubeconfig).ca_pem or b"").decode()
+    lines = []
+    for service in ("dashboard", "api"):
+        for address in site.external_ips if service in site.publishing.exposed else ():
+            name = f"{service}.{site.publishing.host}"
+            target = Target(name, ip_address(address), site.https_port, passthrough=service == "api")
+            standing = judge(target, await probes.probe(target, ca, deadline_s=PROBE_S))
+            lines.append(f"{target}: {standing.words}" + (f" ({standing.means})" if standing.means else ""))
+    return "\n".join(lines) or "no external addresses are known"

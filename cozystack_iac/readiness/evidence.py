@@ -1,0 +1,253 @@
+"""Collects what can be seen in a cluster before anybody says what it means. Reads only; bounded in calls and in time.
+
+A question that got no answer is a gap in the evidence and never an exception: this runs when something is broken already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform as workstation
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+from cozystack_iac.kube.client import Kube, KubeError, NotFound, Object, Ref, Refused, Unavailable, Unreachable
+from cozystack_iac.readiness import issuance, signs
+from cozystack_iac.readiness.redaction import clean
+from cozystack_iac.readiness.signs import Evidence, Kind, Sign
+
+DEADLINE_S = 30.0  # all questions together; a person waits for the message behind it
+AT_ONCE = 6  # calls at a time: the API server may be what is suffering
+LOGGED = 12  # containers whose log is read
+TAIL = 20  # lines
+
+KINDS: Mapping[str, Ref] = {
+    "nodes": Ref("v1", "nodes"),
+    "releases": Ref("helm.toolkit.fluxcd.io/v2", "helmreleases"),
+    "packages": Ref("cozystack.io/v1alpha1", "packages"),
+    "package sources": Ref("cozystack.io/v1alpha1", "packagesources"),
+    "artifact generators": Ref("source.extensions.fluxcd.io/v1beta1", "artifactgenerators"),
+    "OCI repositories": Ref("source.toolkit.fluxcd.io/v1", "ocirepositories"),
+    "pods": Ref("v1", "pods"),
+    "jobs": Ref("batch/v1", "jobs"),
+    "events": Ref("v1", "events"),
+    "claims": Ref("v1", "persistentvolumeclaims"),
+    "storage classes": Ref("storage.k8s.io/v1", "storageclasses"),
+    "validating webhooks": Ref("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations"),
+    "mutating webhooks": Ref("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations"),
+    "endpoint slices": Ref("discovery.k8s.io/v1", "endpointslices"),
+    "API services": Ref("apiregistration.k8s.io/v1", "apiservices"),
+    "certificates": Ref("cert-manager.io/v1", "certificates"),
+    "certificate requests": Ref("cert-manager.io/v1", "certificaterequests"),
+    "cluster issuers": Ref("cert-manager.io/v1", "clusterissuers"),
+    "orders": Ref("acme.cert-manager.io/v1", "orders"),
+    "challenges": Ref("acme.cert-manager.io/v1", "challenges"),
+}
+OPERATOR = Ref("apps/v1", "deployments", "cozy-system", "cozystack-operator")
+HEALTH = ("/readyz?verbose", "/livez?verbose")
+
+
+@dataclass
+class Answers:
+    """Objects by question, and the questions without an answer. A kind that does not exist has no objects.
+
+    `away`: some of the gaps may close by themselves, as the API server, or one behind it, did not answer.
+    """
+
+    objects: dict[str, list[Object]] = field(default_factory=dict)
+    gaps: dict[str, str] = field(default_factory=dict)
+    away: bool = False
+
+    def of(self, *names: str) -> list[Object]:
+        return [obj for name in names for obj in self.objects.get(name, ())]
+
+    def issuers(self) -> issuance.Issuers:
+        return issuance.Issuers(
+            self.of("certificates"),
+            self.of("certificate requests"),
+            self.of("orders"),
+            self.of("challenges"),
+            self.of("cluster issuers"),
+        )
+
+
+async def collect(kube: Kube, about: Sequence[str] = (), *, deadline_s: float = DEADLINE_S) -> Evidence:
+    """The signs of a cluster. `about`: what is stuck, the most important first; its namespaces' logs are read first."""
+    answers, found = Answers(), _Found()
+    try:
+        async with asyncio.timeout(deadline_s):
+            await ask(kube, KINDS, answers)
+            if len(answers.gaps) < len(KINDS):
+                found.versions = await _versions(kube, answers)
+                found.health = await _health(kube)
+                found.logs = await _logs(kube, answers.of("pods"), about, found.gaps)
+    except TimeoutError:
+        found.gaps["the rest"] = f"there was no time to ask everything ({deadline_s:.0f} s)"
+    gaps = _summed({**answers.gaps, **found.gaps})
+    seen = (*read(answers), *found.logs)
+    return Evidence(seen, tuple(about), gaps, _states(answers), found.versions, found.health)
+
+
+@dataclass
+class _Found:
+    logs: tuple[Sign, ...] = ()
+    gaps: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=lambda: {"cozystack-iac": version("cozystack-iac")})
+    health: dict[str, str] = field(default_factory=dict)
+
+
+async def ask(kube: Kube, kinds: Mapping[str, Ref], answers: Answers) -> None:
+    """List every kind, a few at a time. When the first questions get no answer at all, nobody waits for the others."""
+    gate, silent = asyncio.Semaphore(AT_ONCE), asyncio.Event()
+
+    async def one(name: str, ref: Ref) -> None:
+        async with gate:
+            if silent.is_set():
+                answers.gaps[name] = "the API server does not answer"
+                return
+            try:
+                answers.objects[name] = await kube.objects(ref)
+            except NotFound:
+                answers.objects[name] = []
+            except Unreachable as error:
+                answers.away = True
+                answers.gaps[name] = f"the API server does not answer: {clean(str(error))[:200]}"
+                if not answers.objects and len(answers.gaps) >= AT_ONCE:
+                    silent.set()
+            except KubeError as error:
+                answers.away = answers.away or isinstance(error, Unavailable)
+                answers.gaps[name] = clean(str(error))[:200]
+
+    await asyncio.gather(*(one(name, ref) for name, ref in kinds.items()))
+
+
+def read(answers: Answers) -> tuple[Sign, ...]:
+    """The signs in what was answered. Pure."""
+    certificates = answers.issuers()
+    hooks = answers.of("validating webhooks", "mutating webhooks")
+    # Without the slices every webhook would look dead: a question without an answer says nothing.
+    asked = "endpoint slices" in answers.objects
+    pods = [pod for pod in answers.of("pods") if is_platform(pod)]
+    return (
+        *signs.unready(Kind.RELEASE, answers.of("releases")),
+        *signs.unready(Kind.PACKAGE, answers.of("packages"), prefix="Package "),
+        *signs.unready(Kind.ARTIFACT, answers.of("package sources"), prefix="PackageSource "),
+        *signs.unready(Kind.ARTIFACT, answers.of("artifact generators"), prefix="ArtifactGenerator "),
+        *signs.unready(Kind.ARTIFACT, answers.of("OCI repositories"), prefix="OCIRepository "),
+        *signs.nodes(answers.of("nodes")),
+        *signs.pods(pods),
+        *signs.jobs(answers.of("jobs")),
+        *signs.claims(answers.of("claims")),
+        *(signs.classes(answers.of("storage classes")) if "storage classes" in answers.objects else ()),
+        *(signs.webhooks(hooks, answers.of("endpoint slices")) if asked else ()),
+        *signs.unready(Kind.API, answers.of("API services"), want="Available"),
+        *(sign for each in issuance.pending(certificates) for sign in each.chain),
+        *signs.unready(Kind.ISSUER, certificates.issuers),
+        *signs.events(answers.of("events")),
+    )
+
+
+def _states(answers: Answers) -> tuple[Sign, ...]:
+    return (
+        *signs.states(Kind.RELEASE, answers.of("releases")),
+        *signs.states(Kind.PACKAGE, answers.of("packages"), prefix="Package "),
+        *signs.states(Kind.ARTIFACT, answers.of("package sources"), prefix="PackageSource "),
+        *signs.states(Kind.ARTIFACT, answers.of("artifact generators"), prefix="ArtifactGenerator "),
+        *signs.states(Kind.ARTIFACT, answers.of("OCI repositories"), prefix="OCIRepository "),
+        *signs.states(Kind.NODE, answers.of("nodes")),
+        *signs.states(Kind.API, answers.of("API services")),
+        *signs.states(Kind.CERTIFICATE, answers.of("certificates")),
+        *signs.states(Kind.ISSUER, answers.of("cluster issuers")),
+    )
+
+
+def is_platform_namespace(namespace: str) -> bool:
+    """Where the platform's own pods live. Namespaces of tenants hold what people made; that is their business."""
+    return namespace.startswith("cozy-") or namespace in ("tenant-root", "kube-system")
+
+
+def is_platform(pod: Mapping[str, Any]) -> bool:
+    """Whether a pod is the platform's own."""
+    return is_platform_namespace(str((pod.get("metadata") or {}).get("namespace") or ""))
+
+
+async def _versions(kube: Kube, answers: Answers) -> dict[str, str]:
+    """What runs here. What did not say is not in it."""
+    found = {"cozystack-iac": version("cozystack-iac"), "python": workstation.python_version()}
+    try:
+        found["kubernetes"] = str((await kube.raw("/version")).get("gitVersion") or "")
+        operator = await kube.find(OPERATOR)
+    except KubeError:
+        operator = None
+    template = (((operator or {}).get("spec") or {}).get("template") or {}).get("spec") or {}
+    images = [str(c.get("image") or "") for c in template.get("containers") or ()]
+    tagged = next((m[1] for image in images if (m := re.search(r":v?(\d+\.\d+\.\d+[\w.-]*)", image))), "")
+    systems = sorted({_system(node) for node in answers.of("nodes")} - {""})
+    return found | {k: v for k, v in {"cozystack": tagged, "nodes": "; ".join(systems)}.items() if v}
+
+
+def _system(node: Mapping[str, Any]) -> str:
+    info = (node.get("status") or {}).get("nodeInfo") or {}
+    return ", ".join(filter(None, (str(info.get(k) or "") for k in ("osImage", "kernelVersion", "kubeletVersion"))))
+
+
+async def _health(kube: Kube) -> dict[str, str]:
+    found = {}
+    for path in HEALTH:
+        try:
+            found[path] = clean(await kube.text(path))
+        except KubeError as error:
+            found[path] = clean(str(error))
+    return found
+
+
+async def _logs(
+    kube: Kube, pods: Iterable[Mapping[str, Any]], about: Sequence[str], gaps: dict[str, str]
+) -> tuple[Sign, ...]:
+    """The last lines of containers that do not run, those before their last restart first: that is where they died."""
+    spaces = {subject.partition("/")[0] for subject in about}
+    wanted = [(pod, c) for pod in pods if is_platform(pod) for c in signs.containers(pod) if _has_something_to_say(c)]
+    wanted.sort(key=lambda pair: str(pair[0]["metadata"].get("namespace")) not in spaces)
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def tail(pod: Mapping[str, Any], container: Mapping[str, Any]) -> Sign | None:
+        subject = f"{signs.name_of(pod)}/{container.get('name')}"
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}/log"
+        parts = []
+        for previous in ("true", "false") if container.get("restartCount") else ("false",):
+            query = f"container={container.get('name')}&tailLines={TAIL}&limitBytes=20000&previous={previous}"
+            try:
+                async with gate:
+                    text = await kube.text(f"{path}?{query}")
+            except Refused as error:
+                if error.status not in (400, 404):  # 400: it has no earlier container, or it has not started
+                    gaps[f"log of {subject}"] = clean(str(error))[:200]
+                continue
+            except KubeError as error:
+                gaps[f"log of {subject}"] = clean(str(error))[:200]
+                continue
+            parts.append(text)
+        # Cleaned as a whole: a block of key material may begin in one part and end in the other.
+        text = clean("\n".join(part.rstrip() for part in parts)).strip()
+        return Sign(Kind.LOG, subject, "log", text) if text else None
+
+    found = await asyncio.gather(*(tail(pod, container) for pod, container in wanted[:LOGGED]))
+    return tuple(sign for sign in found if sign is not None)
+
+
+def _has_something_to_say(status: Mapping[str, Any]) -> bool:
+    state, ended = status.get("state") or {}, (status.get("state") or {}).get("terminated") or {}
+    started = bool(state.get("running") or ended or status.get("restartCount"))
+    return started and not status.get("ready") and ended.get("exitCode") != 0
+
+
+def _summed(gaps: Mapping[str, str]) -> dict[str, str]:
+    """One row per reason: an API server that is away is said once, not twenty times."""
+    rows: dict[str, tuple[list[str], str]] = {}
+    for what, why in gaps.items():
+        rows.setdefault(why.partition(": ")[0] if why.startswith("the API server") else why, ([], why))[0].append(what)
+    if len(gaps) >= len(KINDS) and len(rows) == 1:
+        return {"everything": next(iter(gaps.values()))}
+    return {", ".join(names): why for names, why in rows.values()}

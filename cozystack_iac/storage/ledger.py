@@ -1,0 +1,259 @@
+"""The disk identity ledger: which disks would be written, what they are, and which identity a person has approved. Pure.
+
+A disk is known by serial number, world-wide name and links below /dev/disk/by-id; any of them approves it, compared as it is
+written. What the stack file names is judged offline, what the machine reports is judged live, and the Job compares once more
+on the node. An identity that nobody has read is "not verified yet", never approved by silence.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+from cozystack_iac.findings import ERROR, NOTE, Finding, Rule
+from cozystack_iac.settings.nodes import Disk as Wanted
+from cozystack_iac.talos.disk_selection import Unjudged, matching
+from cozystack_iac.talos.machine import Disk, size
+
+BY_ID = "/dev/disk/by-id/"
+APPROVALS = "cozystack:storage.approvedDisks"
+MOST_NODES = 8  # with lines of their own in one finding; the others come up once these are approved
+HEAD = ("node", "disk of the stack file", "what it is", "identities", "approval")
+_PLAIN = re.compile(
+    r"[A-Za-z][A-Za-z0-9._-]*", re.ASCII
+)  # what YAML 1.2 can only read as text, together with the next line
+_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off"})
+
+LED_001 = Rule(
+    "LED-001",
+    ERROR,
+    title="every disk that would be written is approved",
+    why="nothing is written to a disk that no person has approved by its identity",
+    remedy="look at the disk, then add one of its identities to storage.approvedDisks",
+)
+LED_002 = Rule(
+    "LED-002",
+    ERROR,
+    title="the disk is the one that was approved",
+    why="disks are exchanged and cables moved: what is there now may be somebody's data",
+    remedy="correct dataDisks and approvedDisks after looking at the machine",
+)
+LED_003 = Rule(
+    "LED-003",
+    ERROR,
+    title="the machine says which disks it has",
+    why="an identity that could not be read is unknown, and unknown is never approved",
+    remedy="make the machine answer, then run it again",
+)
+LED_004 = Rule(
+    "LED-004",
+    NOTE,
+    title="disks whose identity nobody has read yet",
+    why="not verified is not fine: the Job reads the identity on the node before it writes anything",
+    remedy="nothing to do; a mismatch refuses there",
+)
+
+
+class Standing(StrEnum):
+    """What is known of one disk of the stack file."""
+
+    APPROVED = "approved"
+    UNAPPROVED = "NOT APPROVED"
+    NOT_ONE = "not exactly one disk"
+    UNREAD = "identity could not be read"
+    UNVERIFIED = "identity not verified yet"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One disk of the stack file. `disk`: what the machine reports, once it has said so; `approval`: the identity that counts."""
+
+    node: str
+    place: str
+    wanted: Wanted
+    standing: Standing
+    disk: Disk | None = None
+    approval: str = ""
+    detail: str = ""
+
+
+class LedgerDisk(BaseModel):
+    """One line of the ledger as it is kept in the state. Without `verified` everything but the stack file's word is empty."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    wanted: str  # "serial DATA0001"
+    approval: str  # "DATA0001"
+    verified: bool
+    device: str = ""  # what the kernel called it then: /dev/sdb
+    size_bytes: int = 0
+    model: str = ""
+    serial: str = ""
+    wwid: str = ""
+    links: list[str] = []
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; all texts."""
+
+    node: str
+    wanted: str
+    found: str
+    identities: str
+    approval: str
+
+
+def identities(disk: Disk) -> tuple[str, ...]:
+    """Everything a disk may be approved by, the best first."""
+    links = sorted(link.removeprefix(BY_ID) for link in disk.symlinks if link.startswith(BY_ID))
+    return tuple(text for text in (disk.wwid, disk.serial, *links) if text)
+
+
+def spoken(wanted: Wanted) -> tuple[str, ...]:
+    """The identities that the stack file itself names; an expression is none."""
+    return tuple(value.removeprefix(BY_ID) for kind, value in wanted.identities if kind != "selector")
+
+
+def approval(approved: Iterable[str], own: Iterable[str]) -> str:
+    """The approval that names one of a disk's `own` identities, letter by letter; empty when none does."""
+    known = set(own)
+    return next((text for text in approved if text and text.removeprefix(BY_ID) in known), "")
+
+
+def entries(
+    node: str, place: str, wanted: Sequence[Wanted], approved: Sequence[str], disks: Sequence[Disk] | None
+) -> tuple[Entry, ...]:
+    """The ledger of one node. `disks`: what its machine reports; None where there is nobody to ask before the Job."""
+    return tuple(_entry(node, f"{place}.dataDisks[{index}]", one, approved, disks) for index, one in enumerate(wanted))
+
+
+def unread(node: str, place: str, wanted: Sequence[Wanted], why: str) -> tuple[Entry, ...]:
+    """The ledger of a node whose machine should have answered and did not."""
+    places = (f"{place}.dataDisks[{index}]" for index in range(len(wanted)))
+    return tuple(Entry(node, at, one, Standing.UNREAD, detail=why) for at, one in zip(places, wanted, strict=True))
+
+
+def _entry(node: str, place: str, wanted: Wanted, approved: Sequence[str], disks: Sequence[Disk] | None) -> Entry:
+    if disks is None:
+        by = approval(approved, spoken(wanted))
+        return Entry(node, place, wanted, Standing.UNVERIFIED if by else Standing.UNAPPROVED, approval=by)
+    try:
+        found = matching(wanted, disks)
+    except Unjudged as term:
+        return Entry(node, place, wanted, Standing.NOT_ONE, detail=f"`{term}` cannot be judged here")
+    if len(found) != 1:
+        there = ", ".join(map(str, found or [disk for disk in disks if disk.physical])) or "none"
+        text = "several disks are it" if found else "no disk is it"
+        return Entry(node, place, wanted, Standing.NOT_ONE, detail=f"{text}; its disks: {there}")
+    by = approval(approved, identities(found[0]))
+    return Entry(node, place, wanted, Standing.APPROVED if by else Standing.UNAPPROVED, found[0], by)
+
+
+def judge(found: Iterable[Entry], kept: Mapping[str, Sequence[str]]) -> list[Finding]:
+    """Everything that forbids writing, and what nobody has verified yet. `kept`: by node, the approvals that are right."""
+    by_node: dict[str, list[Entry]] = {}
+    for entry in found:
+        by_node.setdefault(entry.node, []).append(entry)
+    open_ = {node: [e for e in own if e.standing is Standing.UNAPPROVED] for node, own in by_node.items()}
+    missing = {node: {_best(e): _told(e) for e in own} for node, own in open_.items() if own}
+    findings = [unapproved(LED_001, APPROVALS, missing, kept)] if missing else []
+    return [*findings, *(finding for node, own in by_node.items() for finding in _unsure(node, own))]
+
+
+def _unsure(node: str, own: Sequence[Entry]) -> Iterator[Finding]:
+    for entry in own:
+        if entry.standing is Standing.NOT_ONE:
+            problem = f"{node}: {entry.wanted}: {entry.detail}"
+            yield LED_002.at(entry.place, problem=problem, fix="look at the machine, then correct the stack file")
+    silent = [entry for entry in own if entry.standing is Standing.UNREAD]
+    if silent:
+        problem = f"{node} does not say which disks it has: {silent[0].detail}"
+        yield LED_003.at(silent[0].place, problem=problem, fix="make the machine answer, then run it again")
+    later = [entry for entry in own if entry.standing is Standing.UNVERIFIED]
+    if later:
+        problem = f"{node}: identity not verified yet: {'; '.join(str(entry.wanted) for entry in later)}"
+        yield LED_004.at(later[0].place, problem=problem, fix="nothing: it is read on the node before any write")
+
+
+def unapproved(
+    rule: Rule, place: str, missing: Mapping[str, Mapping[str, str]], kept: Mapping[str, Sequence[str]]
+) -> Finding:
+    """The finding of disks that nobody has approved, with the exact lines that would approve them.
+
+    `missing`: by node, the identity to approve and what the disk is. `kept`: by node, the approvals that are right already.
+    """
+    nodes = list(missing)[:MOST_NODES]
+    more = f" and those of {len(missing) - len(nodes)} more nodes" if len(missing) > len(nodes) else ""
+    told = "; ".join(f"{node}: {', '.join(missing[node].values())}" for node in nodes)
+    lines = "\n".join(f"    {line(node, [*kept.get(node, ()), *missing[node]])}" for node in nodes)
+    return rule.at(
+        place,
+        problem=f"not approved: {told}{more}",
+        fix=f"look at every disk; then the stack file says\ncozystack:storage:\n  approvedDisks:\n{lines}",
+    )
+
+
+def line(node: str, approved: Sequence[str]) -> str:
+    """The line of YAML that approves these identities on one node."""
+    return f"{_word(node)}: [{', '.join(map(_word, approved))}]"
+
+
+def rows(found: Iterable[Entry]) -> tuple[Row, ...]:
+    """The table that a person reads before approving."""
+    return tuple(
+        Row(
+            node=entry.node,
+            wanted=str(entry.wanted),
+            found=_what(entry.disk) if entry.disk else "?",
+            identities="\n".join(identities(entry.disk)) if entry.disk else "?",
+            approval=f"approved by {entry.approval}" if entry.standing is Standing.APPROVED else _verdict(entry),
+        )
+        for entry in found
+    )
+
+
+def kept(entry: Entry) -> LedgerDisk:
+    """An approved (or not yet verified) entry for the state."""
+    disk = entry.disk or Disk("", "")
+    return LedgerDisk(
+        wanted=str(entry.wanted),
+        approval=entry.approval,
+        verified=entry.standing is Standing.APPROVED,
+        device=disk.path,
+        size_bytes=disk.size_bytes,
+        model=disk.model,
+        serial=disk.serial,
+        wwid=disk.wwid,
+        links=sorted(link for link in disk.symlinks if link.startswith(BY_ID)),
+    )
+
+
+def _verdict(entry: Entry) -> str:
+    if entry.standing is Standing.UNVERIFIED:
+        return f"{entry.standing.value}: approved as {entry.approval}, the job reads it on the node before any write"
+    return entry.standing.value
+
+
+def _best(entry: Entry) -> str:
+    """The identity to approve: what the stack file names if it names one, else the best that the machine reports."""
+    own = identities(entry.disk) if entry.disk else ()
+    return next(iter((*spoken(entry.wanted), *own)), str(entry.wanted))
+
+
+def _told(entry: Entry) -> str:
+    disk = entry.disk
+    return f"{_what(disk)} ({', '.join(identities(disk))})" if disk else str(entry.wanted)
+
+
+def _what(disk: Disk) -> str:
+    return f"{disk.path} {size(disk.size_bytes)} {disk.model}".rstrip()
+
+
+def _word(text: str) -> str:
+    return text if _PLAIN.fullmatch(text) and text.lower() not in _WORDS else json.dumps(text, ensure_ascii=False)

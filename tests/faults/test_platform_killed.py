@@ -1,0 +1,79 @@
+"""The engine dies somewhere between the installer and the last release; the next `up` finishes what it began, once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from cozystack_iac import record
+from lab import scenario
+from tests.addresses import prefix
+from tests.engine.platform_story import Story, platform_story
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
+
+# Every kind of thing that can be half done: Helm's own record, what the operator makes of it, the Package, LINSTOR's
+# controller, the root tenant, its modules, and the end, when only the verification is missing.
+EVERYWHERE = (
+    "helm cozy-system/cozy-installer pending-install",
+    "installer namespace labelled",
+    "operator platform source written",
+    "package cozystack.cozystack-platform ready",
+    "release cozy-cilium/cilium installing",
+    "linstor controller available",
+    "tenant root patched",
+    "release tenant-root/ingress-nginx-system ready",
+    "release cozy-system/vm-disk-rd ready",
+)
+WHERE_SIGN_ON_COMES_LATER = (
+    "operator packages written",
+    "release cozy-keycloak/keycloak installing",
+    "release cozy-keycloak/keycloak-configure ready",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "moment"),
+    [("clean-1-6-oidc", m) for m in EVERYWHERE] + [("clean-1-5-oidc", m) for m in WHERE_SIGN_ON_COMES_LATER],
+)
+async def test_the_next_up_finishes_an_install_that_was_killed(name: str, moment: str, tmp_path: Path) -> None:
+    chosen = scenario.load(scenario.FOLDER / "platform" / f"{name}.yaml").relocated(prefix())
+    async with platform_story(chosen, tmp_path) as told:
+        killed = await told.killed_at(moment)
+        assert moment in told.events()
+        assert not killed.succeeded
+        assert not await completed(told)
+
+        finished = await told.install()
+        assert finished.succeeded, finished.text
+        assert await completed(told)
+        assert once(told)
+        assert (await told.install()).changes == ()
+
+
+async def test_an_engine_that_has_lost_its_state_finds_everything_as_it_wants_it(tmp_path: Path) -> None:
+    chosen = scenario.load(scenario.FOLDER / "platform" / "clean-1-6-oidc.yaml").relocated(prefix())
+    async with platform_story(chosen, tmp_path) as told:
+        assert (await told.install()).succeeded
+        before = Counter(told.events())
+
+        again = await told.again()
+        assert again.succeeded, again.text
+        assert {line for line, n in (Counter(told.events()) - before).items() if n and "installing" in line} == set()
+        assert once(told)
+
+
+async def completed(told: Story) -> bool:
+    """Whether the cluster's own record says that the install came to its end, and nothing else."""
+    found = (await told.kube().find(record.PLACE) or {}).get("data") or {}
+    assert not ("completed" in found and "failed" in found)
+    return "completed" in found
+
+
+def once(told: Story) -> bool:
+    """Each zpool was made one time, and the chart was not installed beside itself."""
+    events = Counter(told.events())
+    pools = [n for line, n in events.items() if line.endswith(" zpool create")]
+    return pools == [1, 1, 1] and events["helm cozy-system/cozy-installer pending-install"] == 1

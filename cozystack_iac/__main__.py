@@ -1,4 +1,4 @@
-"""`python -m cozystack_iac`: judge a stack file without the engine, write a support bundle or what is generated from the code."""
+"""`python -m cozystack_iac`: judge a stack file without the engine, look at a platform, write a bundle or generated documents."""
 
 import argparse
 import asyncio
@@ -10,7 +10,7 @@ from pathlib import Path
 from cozystack_iac.findings import Verdict, as_json, as_markdown, table
 from cozystack_iac.kube.access import from_file
 from cozystack_iac.kube.kubeconfig import BadKubeconfig
-from cozystack_iac.readiness import bundle, known
+from cozystack_iac.readiness import bundle, known, status
 from cozystack_iac.rules import reference as findings_reference
 from cozystack_iac.rules import verdict
 from cozystack_iac.settings import load
@@ -52,12 +52,12 @@ def _parser() -> argparse.ArgumentParser:
     docs = commands.add_parser("docs", help="write the generated documents")
     docs.add_argument("folder", type=Path, nargs="?", default=Path("docs"), help="default: docs")
     docs.set_defaults(run=_docs)
+    state = commands.add_parser("status", help="how far the platform is; exit code 0 ready, 1 not ready, 2 unknown")
+    _on_cluster(state)
+    state.set_defaults(run=_status)
     help_ = "look at a cluster and write a support bundle without secrets; nothing is sent anywhere"
     support = commands.add_parser("bundle", help=help_)
-    support.add_argument(
-        "--kubeconfig", type=Path, required=True, help="of the cluster; nothing is taken from the environment"
-    )
-    support.add_argument("--context", default="", help="default: the file's current one")
+    _on_cluster(support)
     support.add_argument(
         "--stack", type=Path, metavar="STACKFILE", help="adds its findings, and how machines and names answer"
     )
@@ -66,6 +66,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     support.set_defaults(run=_bundle)
     return parser
+
+
+def _on_cluster(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--kubeconfig", type=Path, required=True, help="of the cluster; nothing is taken from the environment"
+    )
+    command.add_argument("--context", default="", help="default: the file's current one")
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -81,16 +88,30 @@ def _schema(_: argparse.Namespace) -> int:
 
 def _bundle(options: argparse.Namespace) -> int:
     try:
-        text = options.kubeconfig.expanduser().read_text()
-        if options.context:
-            text = from_file(str(options.kubeconfig), options.context).text
-        path = asyncio.run(bundle.on_demand(text, options.out, options.stack))
+        path = asyncio.run(bundle.on_demand(_kubeconfig(options), options.out, options.stack))
     except (OSError, BadKubeconfig) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(path.absolute())
     print("Nothing was sent anywhere. Look through it before you hand it to anybody; issue.md in it is ready to paste.")
     return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    try:
+        judgement = asyncio.run(status.look(_kubeconfig(options)))
+    except (OSError, BadKubeconfig) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(status.text(judgement))
+    return status.exit_code(judgement)
+
+
+def _kubeconfig(options: argparse.Namespace) -> str:
+    if options.context:
+        return from_file(str(options.kubeconfig), options.context).text
+    path: Path = options.kubeconfig
+    return path.expanduser().read_text()
 
 
 def _docs(options: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 
 from cozystack_iac.kube.client import Conflict, Kube, KubeError, NotFound, Object, Ref
 from cozystack_iac.kube.kubeconfig import BadKubeconfig
+from cozystack_iac.readiness import redaction
 
 PLACE = Ref("v1", "configmaps", "kube-system", "cozystack-iac")
 LABELS = {"app.kubernetes.io/managed-by": "cozystack-iac", "app.kubernetes.io/component": "install-record"}
@@ -33,7 +34,7 @@ def begun(stage: str, now: datetime) -> Data:
 
 def failed(stage: str, what: str, now: datetime) -> Data:
     """The run ended at `stage`, for the reason that the first line of its failure says."""
-    line = what.strip().partition("\n")[0]
+    line = redaction.clean(what.strip().partition("\n")[0])
     return {"failed": stamp(now), "completed": None, "stage": stage, "message": line[:SHOWN]}
 
 

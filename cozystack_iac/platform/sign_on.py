@@ -72,7 +72,8 @@ class SignOnProvider(StageProvider[SignOnInputs, SignOnOutputs]):
         if package is None:
             return None
         there = authentication_of(package)
-        said = inputs.authentication if _says(there, inputs.authentication) else there
+        off = not _is_on(there) and not _is_on(inputs.authentication)  # not a word about it is off, too
+        said = inputs.authentication if off or _says(there, inputs.authentication) else there
         return SignOnOutputs(enabled=_is_on(there), authentication=said)
 
     def drifted(self, inputs: SignOnInputs, outputs: SignOnOutputs) -> bool:

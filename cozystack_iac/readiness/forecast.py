@@ -16,6 +16,8 @@ from cozystack_iac.readiness.phases import Phase, Release
 from cozystack_iac.readiness.verdicts import Standing
 
 SEEN_ENOUGH = 5  # finished releases without which the pace of this install is a guess
+WORTH_COUNTING_S = 20.0  # shorter ones are all queue and polling
+FIRST_ATTEMPT_S = 900.0  # the longest action, tenant-root's
 LATE = 4.0  # a release that runs this many times longer than usual says nothing about its end any more
 _STILL_RUNNING = 0.25  # of the usual duration: what a release that is over it is given
 
@@ -25,20 +27,26 @@ _ON_THE_WAY = frozenset({Phase.STARTING, Phase.RUNNING, Phase.WAITING, Phase.FET
 def pace(releases: Collection[Release]) -> float | None:
     """Seconds that this install needs for a usual second; None while too little has been seen.
 
-    A finished release took from when it could start, created and its dependencies ready, until it was ready.
+    A release took from when it could start, created and its dependencies ready, until it was ready. Counted are first
+    installations that succeeded at once, of releases that have workloads to wait for.
     """
     ready_at = {r.id: at for r in releases if (at := _ready_at(r)) is not None}
     seen = usual = 0.0
     samples = 0
     for release in releases:
-        if release.created is None or release.id not in ready_at or not ready_at.keys() >= set(release.depends_on):
+        if release.created is None or any(needed not in ready_at for needed in (release.id, *release.depends_on)):
             continue
-        free_at = max([release.created, *(ready_at[d] for d in release.depends_on)])
-        took = ready_at[release.id] - free_at
-        if took >= 0:  # else a dependency was away later on: the order of times says nothing
+        took = ready_at[release.id] - max([release.created, *(ready_at[d] for d in release.depends_on)])
+        typical = typical_s(str(release.id))
+        # Outside of these bounds a dependency was away later on, or it was ready long before this run.
+        if _installed_at_once(release) and typical >= WORTH_COUNTING_S and 0 <= took <= FIRST_ATTEMPT_S:
             seen, samples = seen + took, samples + 1
-            usual += typical_s(str(release.id)) + (RECHECK_S if release.depends_on else 0.0)
+            usual += typical + (RECHECK_S if release.depends_on else 0.0)
     return seen / usual if samples >= SEEN_ENOUGH else None
+
+
+def _installed_at_once(release: Release) -> bool:
+    return release.conditions["Ready"].reason == "InstallSucceeded"  # a later attempt, or a change, is an upgrade
 
 
 def remaining_s(standings: Sequence[Standing], pace: float | None, settle_s: float = 0.0) -> float | None:
@@ -53,7 +61,7 @@ def remaining_s(standings: Sequence[Standing], pace: float | None, settle_s: flo
     if pace is None or any(not _predictable(s, unready, pace) for s in unready.values()):
         return None
     own = {s: _own_s(standing, pace) for s, standing in unready.items()}
-    waits = {s: needs(standing.item) & unready.keys() - {s} for s, standing in unready.items()}
+    waits = {s: [n for n in needs(each.item) if n in unready and n != s] for s, each in unready.items()}
     try:
         return max(_longest(waits, own, pace), sum(own.values()) / SLOTS) + settle_s
     except CycleError:
@@ -98,7 +106,7 @@ def _predictable(standing: Standing, unready: Mapping[str, Standing], pace: floa
     if standing.stuck or item.phase not in _ON_THE_WAY or not item.is_release:
         return False
     if item.phase is Phase.FAILING:  # in order only: it waits for something that is on its way itself
-        return bool(item.hints & unready.keys())
+        return any(hint in unready for hint in item.hints)
     return standing.root != "" or standing.free_s <= LATE * pace * (typical_s(item.subject) + 2 * RECHECK_S)
 
 
@@ -109,10 +117,10 @@ def _own_s(standing: Standing, pace: float) -> float:
     return max(usual - standing.for_s, _STILL_RUNNING * usual)
 
 
-def _longest(waits: Mapping[str, frozenset[str]], own: Mapping[str, float], pace: float) -> float:
+def _longest(waits: Mapping[str, Sequence[str]], own: Mapping[str, float], pace: float) -> float:
     """The longest way: a release's own time after the last of those it waits for, and until Flux looks again."""
     done: dict[str, float] = {}
     for subject in TopologicalSorter(waits).static_order():
-        look = pace * RECHECK_S if waits[subject] else 0.0
+        look = min(pace, 1.0) * RECHECK_S if waits[subject] else 0.0  # slow machines do not make Flux poll less often
         done[subject] = max((done[t] for t in waits[subject]), default=0.0) + look + own[subject]
     return max(done.values(), default=0.0)

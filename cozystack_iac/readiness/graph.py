@@ -41,7 +41,7 @@ def gather(objects: Iterable[Release], expected: Expected, allow: Collection[str
             items[subject] = Item(subject, Phase.MISSING, "ReleaseMissing", note, hints=frozenset({writer}))
     items |= {i.subject: i for i in expected.items}
     for item in [i for i in items.values() if i.phase is not Phase.READY and i.phase not in ON_THEIR_OWN]:
-        for subject in item.waits_for - items.keys() - found.keys():
+        for subject in [s for s in item.waits_for if s not in items and s not in found]:
             items[subject] = Item(subject, Phase.MISSING, "DependencyMissing", f"{item.subject} depends on it")
     return items | _sources(items, writers, expected.sources)
 
@@ -62,7 +62,7 @@ def _sources(items: Mapping[str, Item], writers: Mapping[str, str], sources: Map
 def roots(items: Mapping[str, Item]) -> dict[str, frozenset[str]]:
     """Roots of what is not ready -> the subjects behind each. A cycle is a root, named by its first member."""
     unready = {s: i for s, i in items.items() if i.phase is not Phase.READY}
-    waits = {s: needs(i) & unready.keys() - {s} for s, i in unready.items()}
+    waits = {s: [n for n in needs(i) if n in unready and n != s] for s, i in unready.items()}
     dependants: dict[str, set[str]] = {s: set() for s in unready}
     for subject, targets in waits.items():
         for target in targets:

@@ -71,7 +71,8 @@ class KnownFailure(Model):
     """One entry. Either it is recognised in `signs` (any of them, with all of `also`), or `unseen` says who finds it instead.
 
     `caught_by`: codes of findings that stop, or name, the same thing before it happens. `transient`: normal while other
-    releases still make progress, a problem once nothing moves. `project`: whose issue tracker it belongs to.
+    releases still make progress, a problem once nothing moves. `project`: whose issue tracker it belongs to. `unplayed`: why no
+    scenario of the lab shows it.
     """
 
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
@@ -89,6 +90,7 @@ class KnownFailure(Model):
     transient: bool = False
     project: Project = "cozystack"
     unseen: str = ""
+    unplayed: str = ""
 
     @model_validator(mode="after")
     def _is_found_somehow(self) -> Self:
@@ -131,6 +133,10 @@ def markdown() -> str:
         "| failure | versions | cause | way out | said before by |",
         "|---|---|---|---|---|",
         *(_row(failure) for failure in known_failures() if failure.signs),
+        "",
+        "## Recognised, but not played by the lab",
+        "",
+        *(f"- **{failure.id}**: {failure.unplayed}" for failure in known_failures() if failure.unplayed),
         "",
         "## Not to be seen in a cluster",
         "",

@@ -114,7 +114,19 @@ _PROVIDERS: Final[Mapping[str, str]] = {
 }
 
 
+_KINDS: Final[Mapping[str, str]] = {  # for messages without the version
+    "ApplicationDefinition": "cozystack.io",
+    "Certificate": "cert-manager.io",
+    "Issuer": "cert-manager.io",
+    "ClusterIssuer": "cert-manager.io",
+    "PrometheusRule": "monitoring.coreos.com",
+    "VirtualMachineClusterInstancetype": "instancetype.kubevirt.io",
+    "VirtualMachineClusterPreference": "instancetype.kubevirt.io",
+}
+
+
 def providers_in(message: str) -> frozenset[str]:
     """Releases that bring the kinds whose absence a message complains of."""
-    groups = re.findall(r'no matches for kind "\w+" in version "([\w.-]+)/', message)
+    found = re.findall(r'no matches for kind "(\w+)"(?: in version "([\w.-]+)/)?', message)
+    groups = {group or _KINDS.get(kind, "") for kind, group in found}
     return frozenset(_PROVIDERS[group] for group in groups if group in _PROVIDERS)

@@ -226,6 +226,8 @@ def _source_phase(conditions: Mapping[str, Condition], *, stale: bool) -> Phase:
 
 def hints_in(message: str) -> frozenset[str]:
     """Subjects that a message blames: what a health check still waits for, a repository, the bringer of an unknown kind."""
+    if "/" not in message and "no matches for kind" not in message:
+        return frozenset()  # most messages, and this is asked of every release at every look
     named = re.findall(r"\b(Package|PackageSource|HelmRelease)/(\S+) status: '", message)
     repositories = re.findall(r"\bOCIRepository/([^'\s]+)", message)
     return (

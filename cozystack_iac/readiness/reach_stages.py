@@ -20,7 +20,15 @@ from cozystack_iac.readiness.causes import Blame, Cause, Inside, blame
 from cozystack_iac.readiness.name_probes import SYSTEM, Names, ask, ask_with_fronts, probe_all
 from cozystack_iac.readiness.names import Address, NameStanding
 from cozystack_iac.readiness.reachability import Reach, Standing, Target
-from cozystack_iac.stage import Progress, Properties, StageFailed, StageProvider, StageResource, format_seconds
+from cozystack_iac.stage import (
+    Progress,
+    Properties,
+    StageFailed,
+    StageProvider,
+    StageResource,
+    budget,
+    format_seconds,
+)
 
 PROBE_EVERY_S = 1.0
 TICK_S = 0.5
@@ -111,7 +119,8 @@ class ReachabilityProvider(StageProvider[ReachInputs, ReachOutputs]):
     async def observe(self, inputs: ReachInputs, outputs: ReachOutputs) -> ReachOutputs | None:
         if _unasked(inputs):
             return outputs
-        targets = await _targets(inputs, Progress("Reachability"))
+        async with budget(INSIDE_S, _no_address):
+            targets = await _targets(inputs, Progress("Reachability"))
         seen = await probe_all(targets, _cluster_ca(inputs), probes.PROBE_S)
         found = await _resolved(inputs, seen)
         inside = Inside() if all(s.ok for s in seen) else await _inside(inputs)
@@ -221,6 +230,8 @@ def _asked(inputs: ReachInputs) -> Names:
 
 async def _resolved(inputs: ReachInputs, seen: Sequence[Standing]) -> tuple[NameStanding, ...]:
     accepted = _accepted(inputs, {str(s.target.address) for s in seen} or inputs.addresses)
+    if not accepted:
+        return ()
     return await ask_with_fronts(_asked(inputs), seen, accepted, _cluster_ca(inputs), probes.PROBE_S)
 
 
@@ -282,6 +293,15 @@ def _markdown(made: ReachOutputs) -> str:
     ]
     lines = ["| what | seen from here |", "|---|---|", *(table_row(row) for row in rows)]
     return "\n".join([f"**{made.verdict}**", "", *lines])
+
+
+def _no_address() -> StageFailed:
+    return StageFailed(
+        "Where the platform is published is not known.",
+        details={"asked": f"{ROOT_INGRESS}, for {format_seconds(INSIDE_S)}"},
+        means="its load balancer names no address, or the Kubernetes API does not answer; nothing was changed",
+        next_step="kubectl -n tenant-root get svc root-ingress-controller; then refresh again",
+    )
 
 
 def _unreached(

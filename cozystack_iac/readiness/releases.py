@@ -146,7 +146,7 @@ def _stuck(item: Item, items: Mapping[str, Item], since: Since, now: float, limi
     """Why a root will not go on by itself any more; None while it may."""
     if item.phase in (Phase.SUSPENDED, Phase.UNREADABLE):
         return None
-    if needs(item) & items.keys() and circle(item.subject, items):
+    if any(n in items for n in needs(item)) and circle(item.subject, items):
         return StuckClass.CIRCLE
     age = since.held_s(item.subject, now) / limits.patience
     free, quiet = since.free_s(item.subject, now) / limits.patience, since.quiet_s(now) / limits.patience

@@ -36,7 +36,7 @@ PLATFORM_RELEASE = "cozy-system/cozystack-platform"  # its creation is when the 
 
 GATHER_S = 0.1  # one judgement for a burst of events
 TICK_S = 0.5  # limits and settling end without an event
-SAY_EVERY_S = 0.5  # changes come by the dozen while many releases install
+SAY_EVERY_S = 0.3  # changes come by the dozen while many releases install
 REPEAT_S = 20.0
 
 
@@ -77,12 +77,12 @@ class PlatformReadyProvider(StageProvider[PlatformInputs, PlatformOutputs]):
     matters = frozenset({"variant", "nodes", "pool", "zpool", "allow_suspended", "revision"})
 
     async def establish(self, inputs: PlatformInputs, progress: Progress) -> PlatformOutputs:
-        last, seen = "nothing was seen of the platform", dict[str, str]()
+        last, seen = "nothing was seen of the platform", _nothing
 
         def expired() -> StageFailed:
             return StageFailed(
                 f"The platform did not become ready ({format_seconds(inputs.deadline_s)} budget used up).",
-                details={"last seen": last, **seen},
+                details={"last seen": last, **seen()},
                 means="what is ready stays ready; the rest goes on in the cluster",
                 next_step="run `pulumi up` again to go on waiting, or raise waits.platform if it only is slow",
             )
@@ -93,8 +93,9 @@ class PlatformReadyProvider(StageProvider[PlatformInputs, PlatformOutputs]):
             watching(kube) as view,
         ):
             wait, saying = _Wait(view, inputs), _Saying(progress)
+            seen = wait.accounts
             while True:
-                await wait.next()
+                await wait.next(saying.due_s())
                 verdict = wait.look()
                 if isinstance(verdict, Ready | Stuck | Suspended):
                     await view.refresh()
@@ -109,8 +110,9 @@ class PlatformReadyProvider(StageProvider[PlatformInputs, PlatformOutputs]):
                         seconds=round(progress.elapsed.total_seconds()),
                         timings=wait.timings(),
                     )
-                last, seen = pools or line(verdict) + wait.left(verdict), accounts(verdict, wait.standings)
-                saying.say(last, pools or essence(verdict))
+                last = pools or line(verdict)
+                if saying.worth(pools or essence(verdict)):
+                    saying.say(last + wait.left(verdict))
                 await asyncio.sleep(EXEC_EVERY_S if pools else 0)
 
     async def observe(self, inputs: PlatformInputs, outputs: PlatformOutputs) -> PlatformOutputs | None:
@@ -133,6 +135,10 @@ class PlatformReadyProvider(StageProvider[PlatformInputs, PlatformOutputs]):
         return outputs.model_copy(update={"releases": ready, "pools": pools})
 
 
+def _nothing() -> dict[str, str]:
+    return {}
+
+
 class PlatformReady(StageResource, module="cozystack", name="PlatformReady"):
     def __init__(self, name: str, inputs: Mapping[str, Any], opts: Any = None) -> None:
         super().__init__(PlatformReadyProvider(), name, inputs, opts)
@@ -149,6 +155,7 @@ class _Wait:
         self._since = Since(started=view.seen_s())
         self._releases: Collection[Release] = ()
         self._writers: dict[str, str] = {}
+        self._verdict: Verdict = Unknown("nothing was seen of the platform")
         self.standings: tuple[Standing, ...] = ()
 
     def look(self) -> Verdict:
@@ -161,7 +168,7 @@ class _Wait:
                 next_step="use a kubeconfig that may list helmreleases, packages and packagesources cluster-wide",
             )
         judgement = self._assess(self._view.cluster())
-        self._since, self.standings = judgement.since, judgement.standings
+        self._since, self.standings, self._verdict = judgement.since, judgement.standings, judgement.verdict
         return judgement.verdict
 
     def _assess(self, cluster: Cluster | QueryFailed) -> Judgement:
@@ -183,10 +190,14 @@ class _Wait:
     def timings(self) -> dict[str, int]:
         return forecast.timings(self._releases, self._writers, PLATFORM_RELEASE)
 
-    async def next(self) -> None:
-        """Until something changes, or half a second: reactions stay far below a second, bursts are judged once."""
+    def accounts(self) -> dict[str, str]:
+        """What was seen last, root by root, for a failure message."""
+        return accounts(self._verdict, self.standings)
+
+    async def next(self, within_s: float) -> None:
+        """Until something changes, or `within_s`: reactions stay far below a second, bursts are judged once."""
         try:
-            async with asyncio.timeout(TICK_S):
+            async with asyncio.timeout(min(within_s, TICK_S)):
                 await self._view.changed.wait()
         except TimeoutError:
             return
@@ -199,14 +210,24 @@ class _Saying:
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._essence = ""
+        self._essence = self._held_back = ""
         self._at = float("-inf")
 
-    def say(self, text: str, essence: str) -> None:
-        now = time.monotonic()
-        if now - self._at >= (SAY_EVERY_S if essence != self._essence else REPEAT_S):
-            self._essence, self._at = essence, now
-            self._progress.say(text)
+    def worth(self, essence: str) -> bool:
+        """Whether a line with that essence is to be said now. One that comes too soon is held back, see `due_s`."""
+        self._held_back = essence if essence != self._essence else ""
+        if time.monotonic() - self._at < (SAY_EVERY_S if self._held_back else REPEAT_S):
+            return False
+        self._essence, self._held_back = essence, ""
+        return True
+
+    def say(self, text: str) -> None:
+        self._at = time.monotonic()
+        self._progress.say(text)
+
+    def due_s(self) -> float:
+        """When to look again because of a line that was held back."""
+        return max(0.0, self._at + SAY_EVERY_S - time.monotonic()) if self._held_back else float("inf")
 
 
 def _pool_inputs(inputs: PlatformInputs) -> PoolInputs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -72,10 +72,10 @@ class View:
         releases, packages, sources = parts
         return Cluster(releases, packages, sources, list((self.objects.get(REPOSITORIES) or {}).values()))
 
-    async def refresh(self) -> None:
+    async def refresh(self, kinds: Iterable[Ref] = DECISIVE) -> None:
         """Ask for everything once more: a judgement that ends the wait must not rest on what a cut watch showed."""
         try:
-            for ref in DECISIVE:
+            for ref in kinds:
                 await self._list(ref)
         except (Unreachable, Unavailable) as error:
             self._lost(str(error))

@@ -110,9 +110,17 @@ PLT_014 = Rule(
     "PLT-014",
     ERROR,
     title="the published API endpoint is for people",
-    why="it goes into the kubeconfigs of tenants, and an address of this machine leads nowhere from theirs; Cilium is told the way "
-    "to the API by a ConfigMap of its own (cozy-system/cozystack, api-server-endpoint)",
+    why="it goes into the kubeconfigs of tenants, and an address of this machine leads nowhere from theirs; Cilium is told its way "
+    "to the API by a ConfigMap (cozy-system/cozystack, api-server-endpoint)",
     remedy="leave publishing.apiServerEndpoint out; network.apiServerHost is what operator and Cilium use",
+)
+
+PLT_015 = Rule(
+    "PLT-015",
+    ERROR,
+    title="data disks are for variants that bring LINSTOR",
+    why="the pools would be made, and then registered nowhere: the run waits for a LINSTOR that never comes",
+    remedy="remove dataDisks; the cluster needs a default storage class and one called `replicated`",
 )
 
 # Values we set ourselves, with the setting to use instead.
@@ -159,6 +167,7 @@ def judge(survey: Survey) -> Iterator[Finding]:
     """All findings about the platform."""
     site = survey.site
     yield from _variant(site)
+    yield from _storage(site)
     yield from _bundles(site)
     yield from _packages(site)
     yield from _values(site)
@@ -174,6 +183,19 @@ def _variant(site: Site) -> Iterator[Finding]:
         problem = f"{variant} on a {site.cluster.variant} cluster"
         fitting = " or ".join(sorted(_FITTING[site.cluster.variant], reverse=True))
         yield PLT_001.at(path, problem=problem, fix=f"leave it out, or use {fitting}")
+
+
+def _storage(site: Site) -> Iterator[Finding]:
+    variant = site.platform_variant
+    if variant not in _FITTING[site.cluster.variant]:
+        return  # PLT-001 is what is wrong
+    if variant in {"isp-hosted", "default"} and site.storage_nodes:
+        names = listed([node.name for node in site.storage_nodes])
+        yield PLT_015.at(
+            site.where("nodes"),
+            problem=f"{names} with data disks, and {variant} has no LINSTOR",
+            fix="remove dataDisks",
+        )
 
 
 def _bundles(site: Site) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ class Disk(Model):
     serial: str | None = None
     """Serial number as the machine reports it."""
     by_id: str | None = None
-    """A link below `/dev/disk/by-id/`, with or without that folder. Whole disks only."""
+    """A link below `/dev/disk/by-id/`, with or without that folder. A whole disk; on existing clusters also a partition."""
     selector: str | None = None
     """A Talos disk expression (CEL), e.g. `disk.transport == "nvme"`. Has to match exactly one disk; checked live."""
 

@@ -32,10 +32,13 @@ class Storage(Model):
     classes: Literal["create", "adopt", "skip"] = "create"
     """Storage classes `local` (default) and `replicated`: make them, use existing ones as they are, or do not care."""
     replicas: Count | None = None
-    """Copies of replicated volumes. Default: 3, or the number of storage nodes if smaller."""
+    """Copies of replicated volumes. Default: 3, or the number of storage nodes if smaller. With another number the class is made
+    anew; volumes that exist keep the copies they have."""
     approved_disks: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """By node: identities of the disks a person has approved for writing. Nothing else is ever written."""
+    """By node: the disks a person has approved for writing, each by its serial, WWID or link below by-id, letter by letter. Any
+    of a disk's identities counts where the machine can be asked, else one that dataDisks names. Nothing else is ever written."""
     job_image: str | None = None
-    """Image of the job; needs a shell and `nsenter`. Best with its digest (`…@sha256:…`). Default: the project's pinned one."""
+    """Image of the job; needs a shell and `nsenter`. Default: a tag of docker.io/alpine/k8s that the installer chart pulls, too,
+    through the machines' mirrors; only an image named with its digest (`…@sha256:…`) is certain to be the same tomorrow."""
     drop_privileges: Flag = True
     """Take the right to run privileged pods away from namespace cozy-storage-bootstrap once every pool is there."""

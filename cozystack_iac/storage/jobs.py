@@ -84,10 +84,11 @@ class Batch:
     async def _others_are_done(self) -> None:
         """A writer that a killed run has released may still be at work; a second one must not start beside it."""
         async for snapshot in self._kube.watch(JOBS):
-            busy = [name for name, job in _by_name(snapshot.objects) if _writes(job, self._jobs)]
+            busy = {_label(job, zfs.NODE_LABEL): n for n, job in _by_name(snapshot.objects) if _writes(job, self._jobs)}
+            self.trouble = {node: _unended(name) for node, name in busy.items()}
             if not busy:
                 return
-            self._progress.say(f"waiting for {', '.join(busy)} of an earlier run")
+            self._progress.say(f"waiting for {', '.join(busy.values())} of an earlier run")
 
     async def _job(self, name: str) -> Object:
         return await self._persist(lambda: self._kube.get(JOBS.named(name)))
@@ -188,6 +189,11 @@ def silence(node: str, job: str, pods: Iterable[Object], nodes: Mapping[str, Obj
     statuses = (own[-1].get("status") or {}).get("containerStatuses") or []
     waiting: Mapping[str, Any] = ((statuses[0].get("state") or {}).get("waiting") or {}) if statuses else {}
     return f"{waiting.get('reason')}: {waiting.get('message') or ''}".rstrip(": ") if waiting.get("reason") else ""
+
+
+def _unended(job: str) -> str:
+    remove = f"kubectl --namespace {NAMESPACE} delete job {job}"
+    return f"{job} of an earlier run has not ended and may be writing; once that is ruled out: `{remove}`"
 
 
 def _writes(job: Object, jobs: Mapping[str, str]) -> bool:

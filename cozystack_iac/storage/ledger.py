@@ -54,7 +54,7 @@ LED_004 = Rule(
     "LED-004",
     NOTE,
     title="disks whose identity nobody has read yet",
-    why="not verified is not fine: the Job reads the identity on the node before it writes anything",
+    why="not verified is not fine: the identity is read on the node before anything is written to it",
     remedy="nothing to do; a mismatch refuses there",
 )
 

@@ -109,17 +109,19 @@ class ZpoolsOnlineProvider(StageProvider[ZpoolInputs, ZpoolOutputs]):
 
         async with budget(inputs.deadline_s, expired), Kube.connect(inputs.kubeconfig) as kube:
             batch = Batch(kube, inputs.zpool, inputs.jobs, progress)
-            if inputs.jobs:
-                await batch.level("privileged")
-                try:
+            try:
+                if inputs.jobs:
+                    await batch.level("privileged")
                     await batch.look(welcome)
                     await batch.write()
-                except Halted:
-                    raise _failed(inputs, batch, "see below") from None
-                await batch.clear()
-            if small := _too_small(inputs, batch):
-                raise _failed(inputs, batch, small)
-            await batch.level("restricted" if inputs.drop_privileges else "privileged")
+                    await batch.clear()
+                if small := _too_small(inputs, batch):
+                    raise _failed(inputs, batch, small)
+                await batch.level("restricted" if inputs.drop_privileges else "privileged")
+            except Halted:
+                raise _failed(inputs, batch, "see below") from None
+            except KubeError as error:
+                raise _failed(inputs, batch, f"the API server says no: {error}") from None
         for node, report in batch.reports.items():
             if not report.online:
                 progress.say(

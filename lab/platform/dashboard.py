@@ -83,6 +83,8 @@ class Dashboard:
         """What the scenario has this host do now; None for its duty."""
         script = self._platform.world.scenario.platform.web
         now = self._platform.world.clock.now()
+        if label is not None and label not in self._asked:
+            self._platform.world.log.record(f"host {label}", "asked")
         passed = now - self._asked.setdefault(label or "", now)
         chosen = [answers for name, answers in script.items() if name in (label, "*")]
         for answer in chosen[0] if chosen else ():

@@ -15,7 +15,7 @@ from cozystack_iac.kube.client import Object
 from lab.platform import crds, objects, rendered
 from lab.platform.catalogue import PLATFORM_RELEASE, ROOT_TENANT_RELEASE, ChartRelease
 from lab.platform.context import Platform
-from lab.platform.objects import kind_ref
+from lab.platform.objects import SYSTEM, kind_ref
 from lab.platform.operator import Operator, ensure_namespace, install_crds
 from lab.platform.timing import TENANT_CHILDREN_S
 
@@ -44,6 +44,7 @@ class ReleaseEffects:
         self._operator = operator
         self._classes = platform.hub.store(kind_ref("StorageClass"))
         self._nodes = platform.hub.store(kind_ref("Node"))
+        self._configs = platform.hub.store(kind_ref("ConfigMap", SYSTEM))
         self._crds = {
             component.ref: crds.served(component.crds)
             for package in platform.known.packages
@@ -83,6 +84,8 @@ class ReleaseEffects:
                     return f"HelmRelease/{child.ref}"
         if ref == "cozy-dashboard/dashboard" and self._dashboard_hangs():
             return "Deployment/cozy-dashboard/incloud-web-gatekeeper"
+        if ref == "cozy-cilium/cilium" and self._cilium_hangs():
+            return "DaemonSet/cozy-cilium/cilium"
         needs = NEEDS_VOLUMES_KSTATUS if self._platform.kstatus else NEEDS_VOLUMES
         return f"StatefulSet/{ref}" if ref in needs and not self._volumes(ref) else None
 
@@ -90,6 +93,11 @@ class ReleaseEffects:
         platform = self._platform
         ingress = platform.schedule.ready("tenant-root/ingress-nginx-system")
         return rendered.dashboard_hangs(platform.known.minor, platform.values, oidc=platform.oidc, ingress=ingress)
+
+    def _cilium_hangs(self) -> bool:
+        variant = self._platform.choice.system_variant if self._platform.choice is not None else ""
+        legacy = (self._configs.get(rendered.LEGACY, SYSTEM) or {}).get("data") or {}
+        return rendered.cilium_hangs(variant, self._platform.values, legacy)
 
     async def starting(self, ref: str) -> None:
         """What the chart renders beside workloads. The action is not over before all of it is written."""
@@ -164,7 +172,9 @@ class ReleaseEffects:
     def _has_pool(self, storage_class: Object) -> bool:
         if storage_class.get("provisioner") != "linstor.csi.linbit.com":
             return True
-        plain = {k.removeprefix("linstor.csi.linbit.com/"): v for k, v in (storage_class.get("parameters") or {}).items()}
+        plain = {
+            k.removeprefix("linstor.csi.linbit.com/"): v for k, v in (storage_class.get("parameters") or {}).items()
+        }
         pool = plain.get("storagePool")
         return any(name == pool for _, name in self._platform.pools)
 

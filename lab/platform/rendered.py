@@ -6,8 +6,10 @@ cozy-system/cozystack win over the host in every variant.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from cozystack_iac.kube.client import Object
 from lab.platform.objects import SYSTEM, new
@@ -74,6 +76,16 @@ def dashboard_hangs(minor: tuple[int, int], values: Mapping[str, Any], *, oidc: 
         return minor == (1, 4)
     internal = _part(values, "authentication", "oidc").get("keycloakInternalUrl")
     return minor < (1, 6) and not internal and not ingress
+
+
+def cilium_hangs(system_variant: str, values: Mapping[str, Any], legacy: Mapping[str, str]) -> bool:
+    """Whether Cilium cannot reach the API server on a generic cluster: before it runs, nodes resolve no name of the platform.
+
+    It takes host and port from the published endpoint, unless the old ConfigMap has one for it.
+    """
+    url = legacy.get("api-server-endpoint") or str(_part(values, "publishing").get("apiServerEndpoint") or "")
+    host = urlsplit(url).hostname or ""
+    return system_variant == "isp-full-generic" and not re.fullmatch(r"[0-9.]+|[0-9a-f:]+", host)
 
 
 def _part(values: Mapping[str, Any], *path: str) -> Mapping[str, Any]:

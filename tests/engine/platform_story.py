@@ -67,7 +67,7 @@ LOOKS = {
     (linstor_stages, "EXEC_EVERY_S"): 0.02,
     (zpool_jobs, "ASK_AGAIN_S"): 0.01,
     (zpool_jobs, "NOTICE_EVERY_S"): 0.05,
-    (blockage, "LOOK_EVERY_S"): 0.05,
+    (blockage, "LOOK_EVERY_S"): 0.3,
     (readiness_stages, "EXEC_EVERY_S"): 0.02,
     (readiness_stages, "GATHER_S"): 0.005,
     (readiness_stages, "TICK_S"): 0.02,

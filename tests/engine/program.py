@@ -160,6 +160,12 @@ class Program:
             raise Ended(args.name) from None
         except asyncio.CancelledError:
             raise Ended(args.name) from None
+        except Exception as error:
+            run.failures.append(
+                f"{type(error).__name__}: {error}"
+            )  # a defect: it must not look like a run that was ended
+            run.end()
+            raise
         finally:
             run.busy.discard(task)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cozystack_iac.kube.client import Ref
 from cozystack_iac.platform import claim
 from lab import scenario
 from lab.scenario import Scenario
@@ -18,12 +19,22 @@ from tests.engine.platform_story import Story, platform_story
 from tests.engine.program import HELM
 
 PREFIX = f"127.{130 + os.getpid() % 120}"
+HOSTED = {"guardrail": "VER-008", "reason": "tried on staging"}
 LATER = scenario.FOLDER / "platform" / "oidc-later.yaml"
 
 
 def chosen(**stack: Any) -> Scenario:
     found = scenario.load(LATER).relocated(PREFIX)
     return found.model_copy(update={"stack": {**found.stack, **stack}})
+
+
+async def existing(told: Story, state: Path, variant: str, **stack: Any) -> None:
+    """The stack file now says that the cluster was there before us, and how to reach it."""
+    path = state / "kubeconfig"
+    path.write_text(told.kubeconfig)
+    cluster = {"variant": variant, "access": {"kubeconfig": str(path), "context": "admin@lab"}}
+    ranges = {"podCIDR": "10.42.0.0/16", "serviceCIDR": "10.43.0.0/16"}
+    told.change(cluster=cluster, talos=None, network=ranges, **stack)
 
 
 async def package(told: Story) -> dict[str, Any]:
@@ -111,3 +122,41 @@ async def test_an_engine_that_remembers_nothing_ends_with_the_same_platform(tmp_
         assert (await package(told))["metadata"]["generation"] == before["metadata"]["generation"]
         assert await revisions(told) == {"v1": "superseded", "v2": "deployed"}
         assert "handed over to the stack" in done.text
+
+
+async def test_on_a_generic_cluster_cilium_has_its_own_way_to_the_api(tmp_path: Path) -> None:
+    async with platform_story(scenario.load(scenario.FOLDER / "one-node.yaml").relocated(PREFIX), tmp_path) as told:
+        await existing(told, tmp_path, "generic")
+        done = await told.install()
+        assert done.succeeded, done.text
+        found = (await told.kube().get(claim.LEGACY))["data"]
+        assert found == {"api-server-endpoint": "https://127.0.0.1:7445"}
+        values = (await package(told))["spec"]["components"]["platform"]["values"]
+        assert values["publishing"]["apiServerEndpoint"] == "https://api.lab.example.org:8443"
+
+
+@pytest.mark.parametrize("decision", [{"platform": {"bundles": {"system": True}}}, {"allow": [HOSTED]}])
+async def test_a_hosted_cluster_is_installed_once_somebody_decided_how(
+    decision: dict[str, Any], tmp_path: Path
+) -> None:
+    async with platform_story(scenario.load(scenario.FOLDER / "one-node.yaml").relocated(PREFIX), tmp_path) as told:
+        await existing(told, tmp_path, "hosted")
+        assert {"PLT-015", "VER-008"} <= set((await told.plan()).codes)
+        await existing(told, tmp_path, "hosted", nodes={"cp1": {"dataDisks": None}}, storage=None, **decision)
+        default = {"storageclass.kubernetes.io/is-default-class": "true"}
+        metadata = {"name": "replicated", "annotations": default}
+        body = {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": metadata,
+            "provisioner": "theirs",
+        }
+        await told.kube().create(Ref("storage.k8s.io/v1", "storageclasses"), body)
+        planned = await told.plan()
+        assert planned.succeeded, planned.text
+        assert "isp-hosted of 1.6.2" in planned.text
+        done = await told.install()
+        assert done.succeeded, done.text
+        assert "cozystack.backupstrategy-controller" not in [
+            name for _, name in told.api.of("packages", "cozystack.io")
+        ]

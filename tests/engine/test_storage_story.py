@@ -86,6 +86,16 @@ async def test_privileges_are_there_only_while_the_jobs_run_and_a_second_up_runs
         assert not [name for name in told.program.run.changes if name.startswith("lab-zpools")]
 
 
+async def test_an_api_server_that_forbids_it_is_quoted_and_nothing_was_written(tmp_path: Path) -> None:
+    async with telling("nodes-1", tmp_path) as told:
+        told.api.refuse("PATCH namespaces", 403, "Forbidden", "namespaces is forbidden to deployer", times=99)
+        failed = await tried(told)
+        assert not failed.succeeded
+        assert "namespaces is forbidden to deployer" in failed.text
+        assert "nothing was written to any disk, on none of the nodes" in failed.text
+        assert told.zpools() == {}
+
+
 async def test_privileges_can_stay_and_be_dropped_later_without_another_job(tmp_path: Path) -> None:
     async with telling("nodes-1", tmp_path, storage={"dropPrivileges": False}) as told:
         await up(told)

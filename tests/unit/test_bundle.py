@@ -19,6 +19,7 @@ from cozystack_iac.readiness import bundle, issue
 from cozystack_iac.readiness.diagnosis import recognise
 from cozystack_iac.readiness.evidence import collect
 from cozystack_iac.readiness.signs import Evidence, Kind, Sign
+from cozystack_iac.runner import support
 from cozystack_iac.stage import Progress, Properties, StageFailed, StageProvider
 from tests.asked import Asked, condition, crashing, event, named, pod, status
 
@@ -311,3 +312,11 @@ def test_what_a_failure_is_about_stands_in_its_rows() -> None:
     details = {"cozy-x/x": "", "Package cozystack.p": "", "last seen": "", "and": "", "https://a at 10.0.0.1": ""}
 
     assert bundle.subjects(details) == ("cozy-x/x", "Package cozystack.p")
+
+
+def test_the_runner_names_the_projects_own_folder_and_stack_file_unless_told_otherwise(tmp_path: Path) -> None:
+    chosen = support(tmp_path, "prod", {})
+
+    assert chosen[bundle.FOLDER_VARIABLE] == str(tmp_path / ".cozystack" / "bundles")
+    assert chosen[bundle.STACK_VARIABLE] == str(tmp_path / "Pulumi.prod.yaml")
+    assert support(tmp_path, "prod", {bundle.FOLDER_VARIABLE: "/srv"})[bundle.FOLDER_VARIABLE] == "/srv"

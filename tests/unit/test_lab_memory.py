@@ -170,7 +170,8 @@ async def test_a_watch_sees_the_collection_and_every_change_even_across_an_outag
 
     async def follow() -> None:
         async for snapshot in kube.watch(MAPS):
-            seen.append(sorted(name for _, name in snapshot.objects or {}))
+            names = sorted(name for _, name in snapshot.objects or {})
+            seen.append(names)
 
     inside = MemoryKube(api, nothing, inside=True)
     watching = asyncio.create_task(follow())
@@ -195,7 +196,9 @@ async def test_refusals_that_were_ordered_come_in_their_number(api: MemoryApi, k
 
 async def test_an_aggregated_api_without_its_ca_is_unavailable(kube: Kube) -> None:
     spec = {"group": "apps.cozystack.io", "version": "v1", "service": {"name": "a", "namespace": "b", "port": 1}}
-    await kube.create(Ref("apiregistration.k8s.io/v1", "apiservices"), new("APIService", "v1.apps.cozystack.io", spec=spec))
+    await kube.create(
+        Ref("apiregistration.k8s.io/v1", "apiservices"), new("APIService", "v1.apps.cozystack.io", spec=spec)
+    )
     with pytest.raises(Unavailable, match="currently unable to handle the request"):
         await kube.get(Ref("apps.cozystack.io/v1", "tenants", "tenant-root", "root"))
 

@@ -283,3 +283,12 @@ def test_a_whole_platform_converges(version: str, oidc: bool) -> None:
     times = {s.ref: at for at, s in play(subject, 3600) if s.what == "ready"}
     assert set(times) == set(refs)
     assert 300 < max(times.values()) < 1200
+
+
+def test_a_blocked_release_never_begins_and_says_why_again_and_again() -> None:
+    subject = schedule({"a": Behaviour(10.0, blocked="SourceNotReady", error="no artifact")})
+    subject.observe(view("a"), 0.0)
+    steps = told(subject, 200)
+    assert [(what, name) for _, name, what in steps] == [("checked", "a")]  # said once, looked at every 30 s
+    assert subject.phase("ns/a") is Phase.CHECKING
+    assert not subject.attempted("ns/a")

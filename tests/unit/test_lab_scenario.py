@@ -18,7 +18,7 @@ def scenario(**changes: Any) -> Scenario:
     return Scenario.model_validate({"name": "test", "machines": [MACHINE], **changes})
 
 
-@pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.yaml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted(SCENARIOS.rglob("*.yaml")), ids=lambda p: p.stem)
 def test_every_scenario_of_the_project_loads_under_its_own_name(path: Path) -> None:
     assert load(path).name == path.stem
 
@@ -99,3 +99,41 @@ def test_a_broken_file_is_reported_with_every_problem_and_its_place(tmp_path: Pa
         "scale",
         "machines.0.disks",
     ]
+
+
+def test_a_scenario_is_like_another_but_for_what_it_says_itself(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("name: mine\nlike: one-node\ntalos: v1.12.7\nplatform: {oidc: true}\n")
+    made, model = load(path), load(SCENARIOS / "one-node.yaml")
+    assert [machine.talos for machine in made.machines] == ["v1.12.7"]
+    assert made.machines[0].disks == model.machines[0].disks
+    assert made.platform == model.platform.model_copy(update={"oidc": True})
+    assert "expect" not in made.model_fields_set
+
+
+@pytest.mark.parametrize(
+    ("effect", "kinds"),
+    [
+        ({"api_server": "away", "for": "40s"}, ("api_server",)),
+        (
+            {"api_server": {"call": "PATCH tenants", "status": 500, "reason": "InternalError", "message": "no"}},
+            ("api_server",),
+        ),
+        (
+            {"create": [{"kind": "Pod"}], "delete": [{"apiVersion": "v1", "kind": "Pod", "name": "p"}]},
+            ("create", "delete"),
+        ),
+    ],
+)
+def test_an_effect_says_who_has_to_carry_it_out(effect: dict[str, Any], kinds: tuple[str, ...]) -> None:
+    made = scenario(faults=[{"at": "cluster began", "do": effect}])
+    assert made.faults[0].do is not None
+    assert made.faults[0].do.kinds == kinds
+
+
+@pytest.mark.parametrize(
+    "effect", [{}, {"create": []}, {"api_server": {"call": "EAT tenants"}}, {"delete": [{"kind": "Pod"}]}]
+)
+def test_an_effect_that_does_nothing_or_makes_no_sense_is_refused(effect: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        scenario(faults=[{"at": "cluster began", "do": effect}])

@@ -1,12 +1,17 @@
 """How long it will still take: the rest of the critical path at the pace of this install, or nothing."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from cozystack_iac.readiness.forecast import about, pace, remaining_s, timings
+from cozystack_iac.readiness.graph import Expected
 from cozystack_iac.readiness.phases import Condition, Release
 from cozystack_iac.readiness.verdicts import Standing
+from lab.platform import catalogue, timing
+from lab.platform.helmstatus import Chart, HelmStatus
+from lab.platform.schedule import Schedule, View
 from tests.hr import Wait, done, expecting, failing, release, rid, running, stalled, waiting
 
 
@@ -42,6 +47,15 @@ def test_a_release_counts_from_when_its_dependencies_were_ready() -> None:
     assert pace(chain) == pytest.approx(1.0)  # 25 s and half a polling interval each
 
 
+def test_what_took_more_than_one_attempt_or_is_older_than_this_run_says_nothing_about_the_pace() -> None:
+    five = [finished(f"n/o{i}", created=100, ready=125) for i in range(5)]
+    upgraded = replace(five[0], conditions={"Ready": Condition("True", "UpgradeSucceeded", "", since=90_000.0)})
+    returned = finished("n/old", created=100, ready=90_000)
+
+    assert pace([*five, returned]) == pytest.approx(1.0)
+    assert pace([upgraded, *five[1:]]) is None
+
+
 def test_too_little_seen_is_no_pace() -> None:
     assert pace([finished(f"n/o{i}", created=0, ready=25) for i in range(4)]) is None
     assert pace([done(f"n/o{i}") for i in range(9)]) is None  # without times
@@ -54,7 +68,8 @@ def test_the_longest_way_counts() -> None:
     objects = [running("n/a"), waiting("n/b", "n/a"), waiting("n/c", "n/b"), running("n/other")]
 
     assert remaining_s(standing(*objects), 1.0) == pytest.approx(25 + (15 + 25) + (15 + 25))
-    assert remaining_s(standing(*objects), 2.0) == pytest.approx(210)
+    assert remaining_s(standing(*objects), 2.0) == pytest.approx(50 + (15 + 50) + (15 + 50))  # polling is no slower
+    assert remaining_s(standing(*objects), 0.1) == pytest.approx(10.5)
 
 
 def test_what_runs_already_has_less_to_go_but_never_nothing() -> None:
@@ -115,6 +130,61 @@ def test_without_a_pace_there_is_no_estimate() -> None:
 )
 def test_never_more_precise_than_it_can_be(seconds: float | None, words: str) -> None:
     assert about(seconds) == words
+
+
+# Against a whole install ----------------------------------------------------------------------------------------------
+
+
+def play(version: str, slower: float) -> Iterator[tuple[float, float, float | None]]:
+    """An install by the lab's helm-controller: time, time left in truth, time left as foretold; every 20 s."""
+    known = catalogue.load(version)
+    chosen = {
+        p.name: p for p in known.emitted(known.choice("isp-full", {"authentication": {"oidc": {"enabled": True}}}))
+    }
+    items = [r for p in chosen.values() for r in catalogue.releases(p, chosen)]
+
+    def behaviour(ref: str) -> timing.Behaviour:
+        usual = timing.behaviour(ref, known)
+        return replace(usual, action_s=usual.action_s * slower)
+
+    schedule = Schedule(behaviour, lambda _: None, kstatus=known.minor >= (1, 5))
+    world = {r.ref: release(r.ref, *r.depends_on, created=0.0) for r in items}
+    for item in items:
+        needs, chart = tuple(item.depends_on), Chart(item.ref, "chart", "1.0.0")
+        schedule.observe(View(item.ref, 1, "one", needs, chart=chart), 0)
+    wait, now = Wait(Expected({r.id: "Package p" for r in world.values()})), 0.0
+    looks: list[tuple[float, float | None]] = []
+    while not all(map(schedule.ready, world)):
+        while steps := schedule.advance(now):
+            for step in steps:
+                settled = schedule.settle(step.ref, now) if step.what == "applied" else step
+                if settled:
+                    world[step.ref] = _with_status(world[step.ref], settled.status, now)
+        if not looks or now - looks[-1][0] >= 20:
+            objects = list(world.values())
+            looks.append((now, remaining_s(wait.look(now, objects).standings, pace(objects))))
+        now = max(now, schedule.next_at() or now)
+    return ((at, now - at, foretold) for at, foretold in looks)
+
+
+def _with_status(before: Release, status: HelmStatus, now: float) -> Release:
+    conditions = {}
+    for name, new in status.conditions.items():
+        old = before.conditions.get(name)
+        since = old.since if old and old.status == new.status else now
+        conditions[name] = Condition(new.status, new.reason, new.message, since)
+    return replace(before, conditions=conditions, observed=status.observed_generation)
+
+
+@pytest.mark.parametrize("version", ["1.3.6", "1.4.6", "1.5.4", "1.6.2"])
+@pytest.mark.parametrize("slower", [1, 4])
+def test_what_is_foretold_of_a_whole_install_is_right_within_a_factor_of_two(version: str, slower: float) -> None:
+    looks = list(play(version, slower))
+    whole = looks[0][1]
+    said = [(left, foretold) for _, left, foretold in looks if foretold is not None and left > whole / 10]
+
+    assert len(said) > len(looks) / 3  # the rest is too early to say, or trips over a known race
+    assert [(left, told) for left, told in said if not left / 2 < told < left * 2] == []
 
 
 # How long it took ----------------------------------------------------------------------------------------------------

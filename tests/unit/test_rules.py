@@ -385,6 +385,7 @@ BAD_EXISTING: list[tuple[str, list[tuple[str, Any]]]] = [
     ("STO-031", BY_LINSTOR[:-1]),
     ("STO-031", [*BY_LINSTOR[:-1], ("nodes.0.dataDisks", [{"byId": "ata-X_1"}])]),
     ("TAL-012", [("talos", {"sysctls": {"net.core.somaxconn": "1"}})]),
+    ("PLT-015", [("cluster.variant", "hosted")]),
     ("PLT-014", [("publishing.apiServerEndpoint", "https://127.0.0.1:7445")]),
     ("VER-008", [("cluster.variant", "hosted")]),
     ("PLT-002", [("cluster.variant", "hosted"), ("platform.bundles", {"system": True, "iaas": True})]),
@@ -604,6 +605,12 @@ def test_a_lab_never_names_a_real_machine() -> None:
 )
 def test_what_is_fine_is_not_reported(changes: list[tuple[str, Any]]) -> None:
     assert codes(judged(changed(good(), *changes))) == []
+
+
+def test_a_partition_can_store_data_where_the_job_alone_looks_at_it() -> None:
+    part = [("nodes.0.dataDisks", [{"byId": "nvme-X-part3"}]), ("storage.approvedDisks.cp1", ["nvme-X-part3"])]
+    assert "STO-003" in codes(judged(changed(good(), *part)))
+    assert "STO-003" not in codes(judged(changed(existing(), *part)))
 
 
 def test_a_verdict_needs_nothing_but_the_site() -> None:

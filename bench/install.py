@@ -4,7 +4,7 @@
 
 The product's own program and stages on the cluster in memory (see tests/engine/platform_story.py), beginning with registered
 nodes. At scale 60 one second of the machine it runs on is a minute of the world's: what the program, the simulators and the
-scripts compute counts sixty-fold. `computing` says how much of the difference that alone is. Budget: 1.05.
+scripts of the storage jobs (real shells, two per node) compute counts sixty-fold, so both are named. Budget: 1.05.
 """
 
 from __future__ import annotations

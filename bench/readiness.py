@@ -27,8 +27,7 @@ from cozystack_iac.kube.client import Kube
 from cozystack_iac.readiness.view import KINDS, PACKAGES, RELEASES, SOURCES
 from lab.platform import catalogue, helmstatus, objects
 
-SIZES = (92, 1_000)
-PLAY_S = 20.0
+SIZES = {92: 20.0, 1_000: 60.0}  # releases, and the seconds in which all of them become ready
 ACTION_S = 0.3
 BUDGET_S = 1.0  # p99
 BUDGET_MIB = 200.0
@@ -130,7 +129,7 @@ def _release(ref: str, needs: tuple[str, ...], status: helmstatus.HelmStatus, ge
     }
 
 
-async def play(made: World, needs: dict[str, tuple[str, ...]]) -> list[float]:
+async def play(made: World, needs: dict[str, tuple[str, ...]], within_s: float) -> list[float]:
     """Every release starts and becomes ready, dependencies first; when each was written ready, on the machine's clock."""
     ready_at: list[float] = []
     order = list(TopologicalSorter(needs).static_order())
@@ -145,7 +144,7 @@ async def play(made: World, needs: dict[str, tuple[str, ...]]) -> list[float]:
         made.write(RELEASES.path, _release(ref, needs[ref], done, 1))
         ready_at.append(time.monotonic())
 
-    await asyncio.gather(*(one(ref, number * PLAY_S / len(order)) for number, ref in enumerate(order)))
+    await asyncio.gather(*(one(ref, number * within_s / len(order)) for number, ref in enumerate(order)))
     return sorted(ready_at)
 
 
@@ -232,7 +231,7 @@ async def measured(size: int, *, floor: bool) -> Measured:
     reading = asyncio.create_task(child.stdout.read())
     try:
         await asyncio.wait_for(made.complete.wait(), 60)
-        written = await play(made, needs)
+        written = await play(made, needs, SIZES[size])
         lines = [json.loads(line) for line in (await asyncio.wait_for(reading, 60)).splitlines()]
     except BaseException:
         child.kill()

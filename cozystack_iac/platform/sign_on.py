@@ -15,6 +15,7 @@ from cozystack_iac.kube.client import Kube, KubeError, Object
 from cozystack_iac.platform import claim, values
 from cozystack_iac.platform.claim import authentication_of
 from cozystack_iac.platform.values_stage import taken_over
+from cozystack_iac.readiness.releases import FAILING_S
 from cozystack_iac.stage import Progress, Properties, StageFailed, StageProvider, StageResource
 
 MANAGER = "cozystack-iac-sign-on"
@@ -25,6 +26,7 @@ class SignOnInputs(Properties):
     authentication: dict[str, Any]  # `authentication` of the platform's values, as it is in the end
     wanted: dict[str, str]  # what the platform then has to render, see `platform.values.expected`
     allowed: list[str] = Field(default_factory=list)  # guardrails that the stack file overrides
+    failing_s: float = FAILING_S
     deadline_s: float
 
 
@@ -55,7 +57,7 @@ class SignOnProvider(StageProvider[SignOnInputs, SignOnOutputs]):
             except KubeError as error:
                 raise _unwritten(on, error) from None
             if on or _is_on(before):
-                await taken_over(kube, inputs.wanted, inputs.deadline_s, progress)
+                await taken_over(kube, inputs.wanted, inputs.deadline_s, progress, failing_s=inputs.failing_s)
         return SignOnOutputs(enabled=on, authentication=inputs.authentication)
 
     async def observe(self, inputs: SignOnInputs, outputs: SignOnOutputs) -> SignOnOutputs | None:

@@ -21,6 +21,7 @@ from cozystack_iac.releases import Release, Version
 
 SECRETS = Ref("v1", "secrets", "cozy-system")
 SECRET = SECRETS.named("cozystack-values")
+RELEASES = ("cozy-system/cozystack-platform",)  # what renders it
 WATCHED = "reconcile.fluxcd.io/watch=Enabled"  # label of that Secret in 1.3 to 1.6
 
 # Key of `_cluster` -> the platform value it renders, and the first release that does. All of them are texts there.

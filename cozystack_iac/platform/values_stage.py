@@ -9,12 +9,15 @@ from pydantic import Field
 
 from cozystack_iac.kube.client import Kube, KubeError
 from cozystack_iac.platform import values
+from cozystack_iac.readiness.blockage import unless_stuck
+from cozystack_iac.readiness.releases import FAILING_S
 from cozystack_iac.stage import Progress, Properties, StageFailed, StageProvider, StageResource, budget, format_seconds
 
 
 class ValuesInputs(Properties):
     kubeconfig: str = Field(repr=False)
     wanted: dict[str, str]  # key of `_cluster` -> text, see `platform.values.expected`
+    failing_s: float = FAILING_S
     deadline_s: float
 
 
@@ -32,7 +35,9 @@ class PlatformValuesProvider(StageProvider[ValuesInputs, ValuesOutputs]):
 
     async def establish(self, inputs: ValuesInputs, progress: Progress) -> ValuesOutputs:
         async with Kube.connect(inputs.kubeconfig) as kube:
-            return ValuesOutputs(rendered=await taken_over(kube, inputs.wanted, inputs.deadline_s, progress))
+            limit, failing = inputs.deadline_s, inputs.failing_s
+            seen = await taken_over(kube, inputs.wanted, limit, progress, failing_s=failing)
+            return ValuesOutputs(rendered=seen)
 
     async def observe(self, inputs: ValuesInputs, outputs: ValuesOutputs) -> ValuesOutputs | None:
         try:
@@ -56,8 +61,13 @@ class PlatformValues(StageResource, module="cozystack", name="PlatformValues"):
         super().__init__(PlatformValuesProvider(), name, inputs, opts)
 
 
-async def taken_over(kube: Kube, wanted: Mapping[str, str], deadline_s: float, progress: Progress) -> dict[str, str]:
-    """Wait until the platform renders `wanted`; those values as they are rendered. Raises StageFailed with every difference."""
+async def taken_over(
+    kube: Kube, wanted: Mapping[str, str], deadline_s: float, progress: Progress, *, failing_s: float = FAILING_S
+) -> dict[str, str]:
+    """Wait until the platform renders `wanted`; those values as they are rendered.
+
+    Raises StageFailed with every difference, or with what is wrong with the release that renders them.
+    """
     left = values.differences(wanted, {})
     saw = "not rendered yet"
 
@@ -69,7 +79,8 @@ async def taken_over(kube: Kube, wanted: Mapping[str, str], deadline_s: float, p
             next_step=f"{values.hint(left)}; then run `pulumi up` again",
         )
 
-    async with budget(deadline_s, expired):
+    async def rendered() -> dict[str, str]:
+        nonlocal left, saw
         async for snapshot in kube.watch(values.SECRETS, selector=values.WATCHED):
             secret = (snapshot.objects or {}).get((values.SECRET.namespace or "", values.SECRET.name or ""))
             if secret is None:
@@ -86,7 +97,10 @@ async def taken_over(kube: Kube, wanted: Mapping[str, str], deadline_s: float, p
                 return _of(wanted, seen)
             saw = f"{len(left)} of {len(wanted)} values differ"
             progress.say(f"waiting for the platform to take over {', '.join(values.PATHS[d.key] for d in left)}")
-    raise expired()
+        raise expired()
+
+    async with budget(deadline_s, expired):
+        return await unless_stuck(rendered(), kube, values.RELEASES, failing_s=failing_s)
 
 
 def _of(wanted: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]:

@@ -15,10 +15,9 @@ from cozystack_iac.kube.client import Kube
 from cozystack_iac.readiness import diagnosis, evidence
 from cozystack_iac.readiness.expected import PLATFORM
 from cozystack_iac.readiness.releases import FAILING_S, Limits, assess
-from cozystack_iac.readiness.verdicts import Judgement, QueryFailed, Since, Standing, Stuck, Suspended
+from cozystack_iac.readiness.verdicts import Judgement, QueryFailed, Since, Standing, Stuck, StuckClass, Suspended
 from cozystack_iac.readiness.view import PACKAGES, View, watching
 from cozystack_iac.readiness.wording import failure
-from cozystack_iac.stage import StageFailed
 
 T = TypeVar("T")
 LOOK_EVERY_S = 5.0  # what is stuck stays so: nothing is lost by a few seconds, and a look at everything is work
@@ -42,13 +41,21 @@ async def unless_stuck(
         await asyncio.gather(waiting, looking, return_exceptions=True)
 
 
-async def explained(kube: Kube, verdict: Stuck | Suspended, standings: Sequence[Standing]) -> StageFailed:
-    """The failure, once the evidence is in: what the cluster shows around the roots may know the cause better than they."""
+async def after_evidence(
+    kube: Kube, verdict: Stuck | Suspended, standings: Sequence[Standing], limits: Limits
+) -> Limits:
+    """Evidence first, then the verdict: raises the failure, explained by what the cluster shows around its roots.
+
+    When that shows that the first of them fails for something that passes (a registry that throttles), and had not been
+    known to, the wait goes on: under the limits returned it may fail for as long as noise may.
+    """
     seen = await evidence.collect(kube, [b.subject for b in verdict.blockers])
     first, better = verdict.blockers[0], diagnosis.diagnose(seen)
+    if better and better.transient and first.stuck is StuckClass.REPEATING and first.subject not in limits.noise:
+        return replace(limits, noise=limits.noise | {first.subject})
     if better:
         first = replace(first, cause=better.cause, remedy=better.remedy)
-    return failure(replace(verdict, blockers=(first, *verdict.blockers[1:])), standings, diagnosis.account(seen))
+    raise failure(replace(verdict, blockers=(first, *verdict.blockers[1:])), standings, diagnosis.account(seen))
 
 
 async def _until_stuck(kube: Kube, needs: frozenset[str], failing_s: float) -> NoReturn:
@@ -61,7 +68,7 @@ async def _until_stuck(kube: Kube, needs: frozenset[str], failing_s: float) -> N
                 await view.refresh()  # a judgement that ends the wait must not rest on what a cut watch showed
                 judgement = judged(view, since, limits)
                 if (verdict := _concerned(judgement, needs)) is not None:
-                    raise await explained(kube, verdict, judgement.standings)
+                    limits = await after_evidence(kube, verdict, judgement.standings, limits)
             since = judgement.since
             await asyncio.sleep(LOOK_EVERY_S)  # limits end without an event, too
 

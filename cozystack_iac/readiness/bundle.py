@@ -136,7 +136,9 @@ async def after_failure(kubeconfig: str, stage: str, failure: str, about: Sequen
         findings = await asyncio.to_thread(_findings, os.environ.get(STACK_VARIABLE, ""))
         case = Case(stage, failure, seen, now, findings, record=known)
         path = await asyncio.to_thread(write, Path(os.environ.get(FOLDER_VARIABLE) or FOLDER), case)
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the stage's own failure is what a person has to read
+        if not isinstance(error, OSError):
+            return {**rows, "bundle": f"the support bundle could not be made: {type(error).__name__}"}
         return {**rows, "bundle": f"the support bundle could not be written: {error.strerror or error}"}
     said = f"{path.absolute()}\nit holds no secret and was sent nowhere; issue.md in it is ready to paste"
     return {**rows, "bundle": said}

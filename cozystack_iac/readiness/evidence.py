@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import platform as workstation
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
+from cozystack_iac import record
 from cozystack_iac.kube.client import Kube, KubeError, NotFound, Object, Ref, Refused, Unavailable, Unreachable
 from cozystack_iac.readiness import issuance, signs
 from cozystack_iac.readiness.redaction import clean
@@ -85,8 +87,8 @@ async def collect(kube: Kube, about: Sequence[str] = (), *, deadline_s: float = 
                 found.logs = await _logs(kube, answers.of("pods"), about, found.gaps)
     except TimeoutError:
         found.gaps["the rest"] = f"there was no time to ask everything ({deadline_s:.0f} s)"
-    gaps = _summed({**answers.gaps, **found.gaps})
     seen = (*read(answers), *found.logs)
+    gaps = _summed({**answers.gaps, **found.gaps})
     return Evidence(seen, tuple(about), gaps, _states(answers), found.versions, found.health)
 
 
@@ -123,44 +125,50 @@ async def ask(kube: Kube, kinds: Mapping[str, Ref], answers: Answers) -> None:
     await asyncio.gather(*(one(name, ref) for name, ref in kinds.items()))
 
 
+# What answers are read by: question, kind, and the prefix without which a name would not tell what it is.
+_CONDITIONED = (
+    ("releases", Kind.RELEASE, ""),
+    ("packages", Kind.PACKAGE, "Package "),
+    ("package sources", Kind.ARTIFACT, "PackageSource "),
+    ("artifact generators", Kind.ARTIFACT, "ArtifactGenerator "),
+    ("OCI repositories", Kind.ARTIFACT, "OCIRepository "),
+    ("API services", Kind.API, ""),
+    ("cluster issuers", Kind.ISSUER, ""),
+)
+
+
 def read(answers: Answers) -> tuple[Sign, ...]:
-    """The signs in what was answered. Pure."""
-    certificates = answers.issuers()
+    """The signs in what was answered. Pure but for the gaps: what cannot be read is one, and costs the others nothing."""
+    found: list[Sign] = []
+
+    def add(title: str, made: Callable[[], Iterable[Sign]]) -> None:
+        if title not in answers.objects:
+            return
+        try:
+            found.extend(made())
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            answers.gaps[title] = f"an object that cannot be read: {type(error).__name__}"
+
+    for title, kind, prefix in _CONDITIONED:
+        want = "Available" if kind is Kind.API else "Ready"
+        add(title, partial(signs.unready, kind, answers.of(title), prefix=prefix, want=want))
+    add("nodes", lambda: signs.nodes(answers.of("nodes")))
+    add("pods", lambda: signs.pods(filter(is_platform, answers.of("pods"))))
+    add("jobs", lambda: signs.jobs(answers.of("jobs")))
+    add("claims", lambda: signs.claims(answers.of("claims")))
+    add("storage classes", lambda: signs.classes(answers.of("storage classes")))
+    # Only with the slices: without them every webhook would look dead.
     hooks = answers.of("validating webhooks", "mutating webhooks")
-    # Without the slices every webhook would look dead: a question without an answer says nothing.
-    asked = "endpoint slices" in answers.objects
-    pods = [pod for pod in answers.of("pods") if is_platform(pod)]
-    return (
-        *signs.unready(Kind.RELEASE, answers.of("releases")),
-        *signs.unready(Kind.PACKAGE, answers.of("packages"), prefix="Package "),
-        *signs.unready(Kind.ARTIFACT, answers.of("package sources"), prefix="PackageSource "),
-        *signs.unready(Kind.ARTIFACT, answers.of("artifact generators"), prefix="ArtifactGenerator "),
-        *signs.unready(Kind.ARTIFACT, answers.of("OCI repositories"), prefix="OCIRepository "),
-        *signs.nodes(answers.of("nodes")),
-        *signs.pods(pods),
-        *signs.jobs(answers.of("jobs")),
-        *signs.claims(answers.of("claims")),
-        *(signs.classes(answers.of("storage classes")) if "storage classes" in answers.objects else ()),
-        *(signs.webhooks(hooks, answers.of("endpoint slices")) if asked else ()),
-        *signs.unready(Kind.API, answers.of("API services"), want="Available"),
-        *(sign for each in issuance.pending(certificates) for sign in each.chain),
-        *signs.unready(Kind.ISSUER, certificates.issuers),
-        *signs.events(answers.of("events")),
-    )
+    add("endpoint slices", lambda: signs.webhooks(hooks, answers.of("endpoint slices")))
+    add("certificates", lambda: (sign for each in issuance.pending(answers.issuers()) for sign in each.chain))
+    add("events", lambda: signs.events(answers.of("events")))
+    return tuple(found)
 
 
 def _states(answers: Answers) -> tuple[Sign, ...]:
-    return (
-        *signs.states(Kind.RELEASE, answers.of("releases")),
-        *signs.states(Kind.PACKAGE, answers.of("packages"), prefix="Package "),
-        *signs.states(Kind.ARTIFACT, answers.of("package sources"), prefix="PackageSource "),
-        *signs.states(Kind.ARTIFACT, answers.of("artifact generators"), prefix="ArtifactGenerator "),
-        *signs.states(Kind.ARTIFACT, answers.of("OCI repositories"), prefix="OCIRepository "),
-        *signs.states(Kind.NODE, answers.of("nodes")),
-        *signs.states(Kind.API, answers.of("API services")),
-        *signs.states(Kind.CERTIFICATE, answers.of("certificates")),
-        *signs.states(Kind.ISSUER, answers.of("cluster issuers")),
-    )
+    rows = (*_CONDITIONED, ("nodes", Kind.NODE, ""), ("certificates", Kind.CERTIFICATE, ""))
+    readable = ((answers.of(title), kind, prefix) for title, kind, prefix in rows if title not in answers.gaps)
+    return tuple(sign for objects, kind, prefix in readable for sign in signs.states(kind, objects, prefix=prefix))
 
 
 def is_platform_namespace(namespace: str) -> bool:
@@ -178,12 +186,13 @@ async def _versions(kube: Kube, answers: Answers) -> dict[str, str]:
     found = {"cozystack-iac": version("cozystack-iac"), "python": workstation.python_version()}
     try:
         found["kubernetes"] = str((await kube.raw("/version")).get("gitVersion") or "")
-        operator = await kube.find(OPERATOR)
+        operator, asked_for = await kube.find(OPERATOR), await record.read(kube) or {}
     except KubeError:
-        operator = None
+        operator, asked_for = None, {}
     template = (((operator or {}).get("spec") or {}).get("template") or {}).get("spec") or {}
     images = [str(c.get("image") or "") for c in template.get("containers") or ()]
-    tagged = next((m[1] for image in images if (m := re.search(r":v?(\d+\.\d+\.\d+[\w.-]*)", image))), "")
+    tags = [m[1] for image in images if (m := re.search(r":v?(\d+\.\d+\.\d+[\w.-]*)", image))]
+    tagged = next(iter(tags), asked_for.get("version.cozystack", ""))
     systems = sorted({_system(node) for node in answers.of("nodes")} - {""})
     return found | {k: v for k, v in {"cozystack": tagged, "nodes": "; ".join(systems)}.items() if v}
 

@@ -6,7 +6,7 @@ the set is what keeps an empty or half-written platform from looking ready.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -211,6 +211,22 @@ def _by_charts(releases: Mapping[ReleaseId, str], tenant: Mapping[str, Any]) -> 
     return found
 
 
+class Reading:
+    """Reads releases, each object once: of a thousand, one or two have changed since the last look."""
+
+    def __init__(self) -> None:
+        self._known: dict[ReleaseId, tuple[Mapping[str, Any], Release]] = {}
+
+    def __call__(self, obj: Mapping[str, Any]) -> Release:
+        """As `Release.parse`."""
+        meta = obj.get("metadata") or {}
+        key = ReleaseId(str(meta.get("namespace")), str(meta.get("name")))
+        known = self._known.get(key)
+        if known is None or known[0] is not obj:  # a watch keeps the very objects that it was not told to change
+            known = self._known[key] = obj, Release.parse(obj)
+        return known[1]
+
+
 @dataclass(frozen=True)
 class Cluster:
     """Objects of the kinds as the API returned them; `repositories` (OCIRepository) only explain."""
@@ -220,14 +236,16 @@ class Cluster:
     sources: Collection[Mapping[str, Any]]
     repositories: Collection[Mapping[str, Any]] = ()
 
-    def read(self, platform_variant: str) -> tuple[Collection[Release], Expected] | QueryFailed:
+    def read(
+        self, platform_variant: str, parse: Callable[[Mapping[str, Any]], Release] = Release.parse
+    ) -> tuple[Collection[Release], Expected] | QueryFailed:
         """What `assess` needs. One object without which the expected set is unknown makes the whole answer unknown."""
         try:
             root = next((r for r in self.releases if _is_root_tenant(r)), {})
             tenant = (root.get("spec") or {}).get("values") or {}
             packages, sources = map(Package.parse, self.packages), map(PackageSource.parse, self.sources)
             expected = expected_releases(packages, sources, tenant, platform_variant)
-            mine = [Release.parse(r) for r in self.releases if belongs(r, expected.releases.keys())]
+            mine = [parse(r) for r in self.releases if belongs(r, expected.releases.keys())]
             return mine, replace(expected, sources=self._sources())
         except ValueError as error:
             return QueryFailed(str(error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from cozystack_iac.readiness.phases import ON_THEIR_OWN, Item, Phase, Release, ReleaseId, is_release, item_of
+from cozystack_iac.readiness.phases import ON_THEIR_OWN, Item, Phase, Release, ReleaseId, is_release
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,8 @@ def gather(objects: Iterable[Release], expected: Expected, allow: Collection[str
 
     `allow`: "namespace/name" of releases that may be suspended.
     """
-    found = {str(r.id): r for r in objects}
-    items = {
-        s: item
-        for s, item in ((s, item_of(r)) for s, r in found.items())
-        if not (item.phase is Phase.SUSPENDED and s in allow)
-    }
+    found = {r.item.subject: r.item for r in objects}
+    items = {s: i for s, i in found.items() if not (i.phase is Phase.SUSPENDED and s in allow)}
     writers = {str(release): writer for release, writer in expected.releases.items()}
     for subject, writer in writers.items():
         if subject not in found:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cozystack_iac.readiness.signs import Kind, Sign, name_of, unready
+from cozystack_iac.readiness.signs import Kind, Sign, name_of, said, unready
 
 Object = Mapping[str, Any]
 ENDED_WELL = frozenset({"valid", "ready"})
@@ -60,7 +60,7 @@ def _since(certificate: Object) -> str:
 def _failure(certificate: Object) -> Iterator[Sign]:
     for c in (certificate.get("status") or {}).get("conditions") or ():
         if c.get("type") == "Issuing" and c.get("status") == "False" and c.get("reason") == "Failed":
-            yield Sign(Kind.CERTIFICATE, name_of(certificate), "Failed", str(c.get("message") or ""))
+            yield Sign(Kind.CERTIFICATE, name_of(certificate), "Failed", said(c.get("message")))
 
 
 def _below(certificate: Object, all_: Issuers) -> Iterator[Sign]:
@@ -79,8 +79,8 @@ def challenge_signs(challenges: Iterable[Object]) -> Iterator[Sign]:
         status, spec = challenge.get("status") or {}, challenge.get("spec") or {}
         state = str(status.get("state") or "new")
         if state not in ENDED_WELL:
-            said = str(status.get("reason") or ("presented" if status.get("presented") else "not presented yet"))
-            yield Sign(Kind.CHALLENGE, name_of(challenge), state, f"{spec.get('dnsName', '?')}: {said}")
+            why = status.get("reason") or ("presented" if status.get("presented") else "not presented yet")
+            yield Sign(Kind.CHALLENGE, name_of(challenge), state, said(f"{spec.get('dnsName', '?')}: {why}"))
 
 
 def order_signs(orders: Iterable[Object]) -> Iterator[Sign]:
@@ -88,7 +88,7 @@ def order_signs(orders: Iterable[Object]) -> Iterator[Sign]:
         status = order.get("status") or {}
         state = str(status.get("state") or "new")
         if state not in ENDED_WELL:
-            yield Sign(Kind.ORDER, name_of(order), state, str(status.get("reason") or ""))
+            yield Sign(Kind.ORDER, name_of(order), state, said(status.get("reason")))
 
 
 def _issuer(certificate: Object, issuers: Iterable[Object]) -> Iterator[Sign]:

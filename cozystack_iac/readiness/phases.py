@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from cozystack_iac.readiness.links import providers_in
@@ -51,6 +52,11 @@ class Release:
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     created: float | None = None  # epoch seconds
     unreadable: str = ""
+
+    @cached_property
+    def item(self) -> Item:
+        """`item_of` this release, found out once: it is asked for at every look, and a release never changes."""
+        return item_of(self)
 
     @classmethod
     def parse(cls, obj: Mapping[str, Any]) -> Release:

@@ -51,6 +51,7 @@ class Limits:
     settle_s: float = 30.0  # ready has to hold this long: conditions flap when CRDs and webhooks come up
     patience: float = 1.0
     allow_suspended: frozenset[str] = frozenset()  # "namespace/name" of releases a person keeps suspended on purpose
+    noise: frozenset[str] = frozenset()  # subjects whose failure, evidence says, ends by itself while others move on
 
 
 Objects = Collection[Release] | QueryFailed
@@ -166,7 +167,7 @@ def _stuck(item: Item, items: Mapping[str, Item], since: Since, now: float, limi
             found = StuckClass.OVERDUE
         case Phase.RUNNING | Phase.STARTING if not item.is_release and lasting >= link.budget_s:
             found = StuckClass.OVERDUE
-        case Phase.FAILING if _is_noise(item):
+        case Phase.FAILING if item.subject in limits.noise or _is_noise(item):
             found = StuckClass.REPEATING if min(free, lasting) >= max(TRANSIENT_S, link.budget_s) else None
         case Phase.FAILING if min(age, free) >= max(FAILING_S, link.budget_s):
             found = StuckClass.REPEATING
@@ -252,7 +253,8 @@ _REPOSITORY = (
 
 def _blocker(standing: Standing, behind: frozenset[str], items: Mapping[str, Item]) -> Blocker:
     item = standing.item
-    known = diagnosis.explain(item.subject, item.reason, item.message) if item.phase is not Phase.SUSPENDED else None
+    says_why = item.phase not in (Phase.SUSPENDED, Phase.STALE)  # these keep the words of better days
+    known = diagnosis.explain(item.subject, item.reason, item.message) if says_why else None
     kind, _, path = item.subject.rpartition(" ")
     namespace, _, name = path.rpartition("/")
     cause, remedy = _GENERIC.get(item.phase, _REPOSITORY if kind == "OCIRepository" else _OTHERWISE)

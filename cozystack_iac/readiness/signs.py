@@ -98,7 +98,9 @@ class Evidence:
             if found:
                 more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
                 rows[title] = "\n".join([*found[:SHOWN], *more])
-        foundations = [_brief(s) for s in self.of(Kind.CLASS, Kind.WEBHOOK, Kind.API, Kind.NODE)]
+        # Early in an install there are no classes yet, and nobody misses them.
+        missed = (Kind.CLASS,) if self.of(Kind.CLAIM) else ()
+        foundations = [_brief(s) for s in self.of(*missed, Kind.WEBHOOK, Kind.API, Kind.NODE)]
         if foundations:
             rows["cluster"] = "\n".join(foundations[:SHOWN])
         if self.gaps:
@@ -123,7 +125,8 @@ def _brief(sign: Sign) -> str:
     return text if len(text) <= 300 else f"{text[:300]}…"
 
 
-def _said(text: object) -> str:
+def said(text: object) -> str:
+    """A message of the API as it may be shown: without key material, and not longer than a person reads."""
     cleaned = clean(str(text or "")).strip()
     return cleaned if len(cleaned) <= LONGEST else f"{cleaned[:LONGEST]}…"
 
@@ -146,7 +149,7 @@ def states(kind: Kind, objects: Iterable[Mapping[str, Any]], *, prefix: str = ""
         for c in _conditions(obj):
             reason = f"{c.get('type')}={c.get('status')} {c.get('reason', '')}".strip()
             at = str(c.get("lastTransitionTime") or "")
-            yield Sign(kind, f"{prefix}{name_of(obj)}", reason, _said(c.get("message")), at)
+            yield Sign(kind, f"{prefix}{name_of(obj)}", reason, said(c.get("message")), at)
 
 
 def unready(
@@ -157,14 +160,17 @@ def unready(
         subject, found = f"{prefix}{name_of(obj)}", {str(c.get("type")): c for c in _conditions(obj)}
         main = found.get(want)
         if "deletionTimestamp" in (obj.get("metadata") or {}):
-            yield Sign(kind, subject, "Deleting", "; ".join(_said(c.get("message")) for c in found.values()))
+            yield Sign(kind, subject, "Deleting", "; ".join(said(c.get("message")) for c in found.values()))
         elif main is None:
             yield Sign(kind, subject, "NoCondition", f"it says nothing about {want} yet")
         elif main.get("status") != "True":
             bad = {"Stalled": "True", "Released": "False"}  # what a person looks for behind a Ready that is not True
-            for c in (main, *(found[t] for t, status in bad.items() if t in found and found[t]["status"] == status)):
+            told = (main, *(found[t] for t, status in bad.items() if t in found and found[t]["status"] == status))
+            # Released repeats what Ready says, unless a retry is running.
+            unlike = {(c.get("reason"), c.get("message")): c for c in reversed(told)}
+            for c in reversed(unlike.values()):
                 at = str(c.get("lastTransitionTime") or "")
-                yield Sign(kind, subject, str(c.get("reason", "")), _said(c.get("message")), at)
+                yield Sign(kind, subject, str(c.get("reason", "")), said(c.get("message")), at)
 
 
 def pods(objects: Iterable[Mapping[str, Any]]) -> Iterator[Sign]:
@@ -182,10 +188,10 @@ def pods(objects: Iterable[Mapping[str, Any]]) -> Iterator[Sign]:
             yield from found
         elif phase in ("Failed", "Unknown") or "deletionTimestamp" in meta:
             reason = str(status.get("reason") or ("Terminating" if "deletionTimestamp" in meta else phase))
-            yield Sign(Kind.POD, name_of(pod), reason, _said(f"{status.get('message') or ''}{where}"), at)
+            yield Sign(Kind.POD, name_of(pod), reason, said(f"{status.get('message') or ''}{where}"), at)
         elif scheduled := next((c for c in _conditions(pod) if _is_unscheduled(c)), None):
             reason = str(scheduled.get("reason") or "Unschedulable")
-            yield Sign(Kind.POD, name_of(pod), reason, _said(scheduled.get("message")), at)
+            yield Sign(Kind.POD, name_of(pod), reason, said(scheduled.get("message")), at)
         elif phase == "Pending":
             yield Sign(Kind.POD, name_of(pod), "Pending", f"its containers have not started{where}", at)
 
@@ -208,20 +214,18 @@ def _container(pod: str, status: Mapping[str, Any], phase: str, where: str, at: 
     if last:
         history += f", last ended with {last.get('reason', '')} (exit code {last.get('exitCode')})"
     if waiting:
-        reason, said = str(waiting.get("reason") or "Waiting"), str(waiting.get("message") or "")
+        reason, more = str(waiting.get("reason") or "Waiting"), str(waiting.get("message") or "")
         if reason == "PodInitializing":
             return None  # an init container has its own status
     elif ended and ended.get("exitCode"):
-        reason, said = (
-            str(ended.get("reason") or "Error"),
-            f"exit code {ended['exitCode']} {ended.get('message') or ''}",
-        )
+        reason = str(ended.get("reason") or "Error")
+        more = f"exit code {ended['exitCode']} {ended.get('message') or ''}"
     elif state.get("running") and not status.get("ready") and phase == "Running":
-        reason, said = "NotReady", "it runs, but is not ready"
+        reason, more = "NotReady", "it runs, but is not ready"
     else:
         return None
     image = f", image {status['image']}" if status.get("image") and "Image" in reason else ""
-    return Sign(Kind.POD, pod, reason, _said(f"container {status.get('name')}{where}{history}{image}. {said}"), at)
+    return Sign(Kind.POD, pod, reason, said(f"container {status.get('name')}{where}{history}{image}. {more}"), at)
 
 
 def jobs(objects: Iterable[Mapping[str, Any]]) -> Iterator[Sign]:
@@ -229,7 +233,7 @@ def jobs(objects: Iterable[Mapping[str, Any]]) -> Iterator[Sign]:
         for c in _conditions(job):
             if c.get("type") == "Failed" and c.get("status") == "True":
                 at = str(c.get("lastTransitionTime") or "")
-                yield Sign(Kind.JOB, name_of(job), str(c.get("reason", "")), _said(c.get("message")), at)
+                yield Sign(Kind.JOB, name_of(job), str(c.get("reason", "")), said(c.get("message")), at)
 
 
 def events(objects: Iterable[Mapping[str, Any]], *, most: int = 200) -> tuple[Sign, ...]:
@@ -241,7 +245,7 @@ def events(objects: Iterable[Mapping[str, Any]], *, most: int = 200) -> tuple[Si
         about = event.get("involvedObject") or event.get("regarding") or {}
         namespace = str(about.get("namespace") or (event.get("metadata") or {}).get("namespace") or "")
         name = "/".join(part for part in (namespace, str(about.get("name") or "")) if part)
-        message = _said(event.get("message") or event.get("note"))
+        message = said(event.get("message") or event.get("note"))
         reason = str(event.get("reason") or "")
         same = re.sub(r"[a-z0-9]*\d[a-z0-9]*", "#", message.replace(str(about.get("name") or "\0"), "#"))
         key = (namespace, str(about.get("kind") or ""), reason, same)
@@ -325,7 +329,7 @@ def nodes(objects: Iterable[Mapping[str, Any]]) -> Iterator[Sign]:
             if not good:
                 reason = f"{c.get('type')}={c.get('status')} {c.get('reason', '')}"
                 yield Sign(
-                    Kind.NODE, name_of(node), reason, _said(c.get("message")), str(c.get("lastTransitionTime") or "")
+                    Kind.NODE, name_of(node), reason, said(c.get("message")), str(c.get("lastTransitionTime") or "")
                 )
 
 

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from cozystack_iac.kube.client import Kube, KubeError
 from cozystack_iac.readiness import forecast
-from cozystack_iac.readiness.blockage import explained
-from cozystack_iac.readiness.expected import Cluster
+from cozystack_iac.readiness.blockage import after_evidence
+from cozystack_iac.readiness.expected import Cluster, Reading
 from cozystack_iac.readiness.phases import Release
 from cozystack_iac.readiness.releases import FAILING_S, Limits, assess
 from cozystack_iac.readiness.verdicts import (
@@ -101,7 +101,8 @@ class PlatformReadyProvider(StageProvider[PlatformInputs, PlatformOutputs]):
                     await view.refresh()
                     verdict = wait.look()
                 if isinstance(verdict, Stuck | Suspended):
-                    raise await explained(kube, verdict, wait.standings)
+                    wait.limits = await after_evidence(kube, verdict, wait.standings, wait.limits)
+                    continue
                 pools = await _pools_missing(kube, inputs) if isinstance(verdict, Ready) else ""
                 if isinstance(verdict, Ready) and not pools:
                     return PlatformOutputs(
@@ -151,8 +152,9 @@ class _Wait:
         self._view = view
         self._variant = inputs.variant
         allow = frozenset(inputs.allow_suspended)
-        self._limits = Limits(inputs.settle_s, patience=inputs.failing_s / FAILING_S, allow_suspended=allow)
+        self.limits = Limits(inputs.settle_s, patience=inputs.failing_s / FAILING_S, allow_suspended=allow)
         self._since = Since(started=view.seen_s())
+        self._reading = Reading()
         self._releases: Collection[Release] = ()
         self._writers: dict[str, str] = {}
         self._verdict: Verdict = Unknown("nothing was seen of the platform")
@@ -173,19 +175,19 @@ class _Wait:
 
     def _assess(self, cluster: Cluster | QueryFailed) -> Judgement:
         now = self._view.seen_s()
-        read = cluster if isinstance(cluster, QueryFailed) else cluster.read(self._variant)
+        read = cluster if isinstance(cluster, QueryFailed) else cluster.read(self._variant, self._reading)
         if isinstance(read, QueryFailed):
-            return assess(self._since, read, read, now, self._limits)
+            return assess(self._since, read, read, now, self.limits)
         self._releases, expected = read
         self._writers = {str(release): writer for release, writer in expected.releases.items()}
-        return assess(self._since, self._releases, expected, now, self._limits)
+        return assess(self._since, self._releases, expected, now, self.limits)
 
     def left(self, verdict: Verdict) -> str:
         """How long it will still take, for the end of a line."""
         if isinstance(verdict, Ready | Unknown):
             return ""
         pace = forecast.pace(self._releases)
-        return f", {forecast.about(forecast.remaining_s(self.standings, pace, self._limits.settle_s))}"
+        return f", {forecast.about(forecast.remaining_s(self.standings, pace, self.limits.settle_s))}"
 
     def timings(self) -> dict[str, int]:
         return forecast.timings(self._releases, self._writers, PLATFORM_RELEASE)

@@ -204,14 +204,14 @@ def line(node: str, approved: Sequence[str]) -> str:
     return f"{_word(node)}: [{', '.join(map(_word, approved))}]"
 
 
-def rows(found: Iterable[Entry]) -> tuple[Row, ...]:
-    """The table that a person reads before approving."""
+def rows(found: Iterable[Entry], between: str = "\n") -> tuple[Row, ...]:
+    """The table that a person reads before approving; `between` a disk's identities, where a cell has to be one line."""
     return tuple(
         Row(
             node=entry.node,
             wanted=str(entry.wanted),
             found=_what(entry.disk) if entry.disk else "?",
-            identities="\n".join(identities(entry.disk)) if entry.disk else "?",
+            identities=between.join(identities(entry.disk)) if entry.disk else "?",
             approval=f"approved by {entry.approval}" if entry.standing is Standing.APPROVED else _verdict(entry),
         )
         for entry in found

@@ -66,9 +66,8 @@ class DiskLedgerProvider(StageProvider[LedgerInputs, LedgerOutputs]):
             return []
         own = [entry for look in looks for entry in look.to_judge(first=look.node not in before)]
         findings = [*ledger.judge(own, kept), *(finding for look in looks for finding in look.traces())]
-        table = ledger.rows(found)
-        print(matrix.as_text(table, head=ledger.HEAD), flush=True)
-        markdown = matrix.as_markdown(table, head=ledger.HEAD)
+        print(matrix.as_text(ledger.rows(found), head=ledger.HEAD), flush=True)
+        markdown = matrix.as_markdown(ledger.rows(found, between=", "), head=ledger.HEAD)
         report.add(
             "Disks that would be written", f"{markdown}\n\n{as_markdown(Verdict.of(findings)) if findings else ''}"
         )

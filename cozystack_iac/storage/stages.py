@@ -181,9 +181,11 @@ def _text(report: zfs.PoolReport) -> str:
 
 def _failed(inputs: ZpoolInputs, batch: Batch | None, why: str) -> StageFailed:
     reports = batch.reports if batch else {}
-    written = [report for report in reports.values() if report.state in ("created", "failed")]
+    # Only what this run has made: a pool that was there before and is in trouble must never be offered for destruction.
+    made = [r for r in reports.values() if r.state == "created"]
+    broken = [r for r in reports.values() if batch and r.node == batch.writing and r.state == "failed"]
     details = {node: _standing(inputs, batch, node) for node in sorted(inputs.jobs)}
-    for report in written:
+    for report in (*made, *broken):
         if commands := zfs.backout(report, bool(inputs.machines)):
             details[f"{report.node}: to undo"] = "\n".join(commands)
     return StageFailed(

@@ -1,9 +1,10 @@
 """A Kubernetes cluster in memory: for stories that need what the API server promises, and no API server.
 
-    api          objects, kinds, watches, admission           objects_    fields, merging, ownership (pure)
+    api          objects, kinds, watches            kinds, fields, admission: pure
     kube         the product's own client, answered from memory
-    controllers  Deployments, Jobs, Nodes, Services and what belongs to deleted objects
-    helm         the two charts the product installs, as Helm would install them
+    controllers  Deployments, Nodes, Services and what belongs to deleted objects; jobs: the Job controller
+    helm         the charts the product installs, as Helm would install them
+    machines     machines whose part of the install is over
 
 Every answer is the one the real API server gives, errors included; what no client of this project looks at is left out.
 """

@@ -160,10 +160,8 @@ class Program:
             raise Ended(args.name) from None
         except asyncio.CancelledError:
             raise Ended(args.name) from None
-        except Exception as error:
-            run.failures.append(
-                f"{type(error).__name__}: {error}"
-            )  # a defect: it must not look like a run that was ended
+        except Exception as error:  # a defect: it must not look like a run that was ended
+            run.failures.append(f"{type(error).__name__}: {error}")
             run.end()
             raise
         finally:
@@ -219,7 +217,7 @@ class Program:
         new = provider._inputs(inputs)
         if before is None:
             return await provider._recorded(new, provider.establish(new, progress))
-        known: Known[Any, Any] = Known(provider._try(provider.inputs, before), provider._try(provider.outputs, before))
+        known = _remembered(provider, before, before)
         if provider.diff(key[1], dict(before), dict(inputs)).replaces:
             if known.inputs is not None and known.outputs is not None:
                 await provider.withdraw(known.inputs, known.outputs, progress)
@@ -279,40 +277,36 @@ class Program:
     async def _observed(self, key: Key, known: Record) -> Record | None:
         """What a refresh writes down for one resource."""
         if key[0].startswith(STAGE):
-            provider = next(p for p in _providers() if f"{STAGE}{p.__name__.removesuffix('Provider')}" == key[0])()
-            inputs, outputs = (
-                provider._try(provider.inputs, known.inputs),
-                provider._try(provider.outputs, known.outputs),
-            )
-            seen = await provider.observe(inputs, outputs)
+            provider = _provider_of(key[0])
+            before = _remembered(provider, known.inputs, known.outputs)
+            seen = await provider.observe(before.inputs, before.outputs)
             took = {TOOK: known.outputs.get(TOOK)}
             return None if seen is None else Record(known.inputs, {**seen.model_dump(mode="json"), **took})
         if key[0] == HELM:
             return known
-        found = self._api.all(self._target(dict(known.inputs)).kind).get(self._target(dict(known.inputs)).key)
-        if found is None:
-            return None
-        return Record(_as_asked(known.inputs, found), known.outputs)
+        target = self._target(dict(known.inputs))
+        found = self._api.all(target.kind).get(target.key)
+        return None if found is None else Record(_as_asked(known.inputs, found), known.outputs)
 
     async def _drop(self, gone: set[Key]) -> None:
         """Resources the program no longer names, the youngest first."""
         for key in [key for key in reversed(list(self.state)) if key in gone]:
-            known = self.state.pop(key)
+            await self._withdraw(key, self.state.pop(key))
             self.run.changes.append(key[1])
-            if key[0].startswith(STAGE):
-                provider = next(p for p in _providers() if f"{STAGE}{p.__name__.removesuffix('Provider')}" == key[0])()
-                inputs, outputs = (
-                    provider._try(provider.inputs, known.inputs),
-                    provider._try(provider.outputs, known.outputs),
-                )
-                if inputs is not None and outputs is not None:
-                    await provider.withdraw(inputs, outputs, Progress(key[1], write=self.run.said.append))
-            elif key[0] == HELM:
-                self._helm.uninstall(str(known.inputs["name"]), str(known.inputs["namespace"]))
-            elif key[0].startswith("kubernetes:"):
-                target = self._target(dict(known.inputs))
-                if target.key in self._api.all(target.kind):
-                    self._api.delete(target)
+
+    async def _withdraw(self, key: Key, known: Record) -> None:
+        if key[0].startswith(STAGE):
+            provider = _provider_of(key[0])
+            before = _remembered(provider, known.inputs, known.outputs)
+            if before.inputs is not None and before.outputs is not None:
+                progress = Progress(key[1], write=self.run.said.append)
+                await provider.withdraw(before.inputs, before.outputs, progress)
+        elif key[0] == HELM:
+            self._helm.uninstall(str(known.inputs["name"]), str(known.inputs["namespace"]))
+        elif key[0].startswith("kubernetes:"):
+            target = self._target(dict(known.inputs))
+            if target.key in self._api.all(target.kind):
+                self._api.delete(target)
 
 
 class _Monitor(MockMonitor):
@@ -339,10 +333,22 @@ class _Mocks(Mocks):
         return dict(self._program.call(args.token, args.args))
 
 
-def _providers(base: type[StageProvider[Any, Any]] = StageProvider) -> Iterator[Any]:
+def _provider_of(kind: str) -> StageProvider[Any, Any]:
+    """The provider of a stage by its token, as a fresh engine finds it."""
+    name = kind.removeprefix(STAGE) + "Provider"
+    return cast("StageProvider[Any, Any]", next(each for each in _subclasses(StageProvider) if each.__name__ == name)())
+
+
+def _subclasses(base: type[Any]) -> Iterator[type[Any]]:
     for each in base.__subclasses__():
         yield each
-        yield from _providers(each)
+        yield from _subclasses(each)
+
+
+def _remembered(
+    provider: StageProvider[Any, Any], inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+) -> Known[Any, Any]:
+    return Known(provider._try(provider.inputs, inputs), provider._try(provider.outputs, outputs))
 
 
 def _kept(inputs: Mapping[str, Any], before: Mapping[str, Any], path: fields.Path) -> dict[str, Any]:

@@ -127,6 +127,18 @@ async def test_a_degraded_pool_is_drift_with_its_reason_and_stops_nobody_who_men
         assert await told.refresh() == []
 
 
+async def test_a_faulted_pool_stops_the_run_and_is_never_offered_for_destruction(tmp_path: Path) -> None:
+    async with telling("nodes-2", tmp_path) as told:
+        await up(told)
+        zpool.damage(told.world.machines["w1"], "data", "FAULTED")
+        await told.refresh()
+        failed = await tried(told)
+        assert not failed.succeeded
+        assert "pool data exists and is FAULTED" in failed.text
+        assert "to undo" not in failed.text
+        assert "zpool destroy" not in failed.text
+
+
 async def test_a_pool_that_is_gone_is_seen_and_not_made_over_what_is_left_of_it(tmp_path: Path) -> None:
     async with telling("nodes-1", tmp_path) as told:
         await up(told)
@@ -158,18 +170,14 @@ async def test_a_storage_node_that_is_added_is_the_only_one_that_is_touched(tmp_
 
 async def test_a_disk_that_is_added_to_a_node_concerns_that_node_alone(tmp_path: Path) -> None:
     """A pool does not grow by itself: how it becomes a mirror is a person's decision, and refused with what it is now."""
-    async with telling("clean-every-layout", tmp_path) as told:
+    async with telling("nodes-2", tmp_path) as told:
         await up(told)
         ran = pods(told)
         added = scenario.DiskSpec(dev="sdz", size=200 * 1024**3, serial="NEW", model="LAB SSD 200")
-        told.world.change(scenario.MachineChange(name="cp1", add_disk=added))
-        stack = told.scenario.stack
-        both = {"layout": "mirror", "dataDisks": [{"serial": "CP1DATA1"}, {"serial": "NEW"}]}
-        told.change(
-            nodes={**stack["nodes"], "cp1": both},
-            storage={"approvedDisks": {**stack["storage"]["approvedDisks"], "cp1": ["CP1DATA1", "NEW"]}},
-        )
+        told.world.change(scenario.MachineChange(name="w1", add_disk=added))
+        both = {"layout": "mirror", "dataDisks": [{"serial": "W1DATA1"}, {"serial": "NEW"}]}
+        told.change(nodes={"w1": both}, storage={"approvedDisks": {"cp1": ["CP1DATA1"], "w1": ["W1DATA1", "NEW"]}})
         failed = await tried(told)
         assert not failed.succeeded
         assert "pool data is single, the stack file says mirror" in failed.text
-        assert pods(told) == [*ran, "cp1"]
+        assert pods(told) == [*ran, "w1"]

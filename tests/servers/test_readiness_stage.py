@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from cozystack_iac.kube.client import ExecResult, Kube, NotFound, Object, Ref, Refused, Snapshot, Unreachable
-from cozystack_iac.readiness import stages
+from cozystack_iac.readiness import evidence, stages
 from cozystack_iac.readiness import view as views
+from cozystack_iac.readiness.signs import Evidence, Kind, Sign
 from cozystack_iac.readiness.stages import PlatformInputs, PlatformOutputs, PlatformReadyProvider
 from cozystack_iac.readiness.verdicts import QueryFailed
 from cozystack_iac.readiness.view import PACKAGES, RELEASES, SOURCES, View
@@ -165,18 +166,16 @@ async def test_a_platform_that_is_ready_passes_at_once(establish: Running) -> No
     assert (made.releases, made.pools) == (2, 0)
 
 
-async def test_the_last_release_turning_ready_ends_the_wait_within_a_second(
-    establish: Running, said: list[str]
-) -> None:
+async def test_the_last_release_turning_ready_ends_the_wait(establish: Running, said: list[str]) -> None:
+    """How soon is measured by `bench.readiness`; here only that nothing waits for a tick of many seconds."""
     cluster = Cluster(release("cozystack-platform", READY), release("a", INSTALLING))
     task = establish(cluster)
     assert await heard(said, "1 of 2 ready, waiting for cozy-system/a (installing, ")
 
     await cluster.put(release("a", READY))
-    at = time.monotonic()
-    await task
 
-    assert time.monotonic() - at < 1.0
+    async with asyncio.timeout(5):
+        await task
 
 
 async def test_ready_has_to_hold_for_the_settling_period(establish: Running) -> None:
@@ -336,6 +335,26 @@ async def test_what_is_suspended_is_named_and_ends_the_wait_once_nothing_else_ca
     assert "patch helmrelease held" in failed.value.next_step
 
 
+async def test_a_failure_that_evidence_knows_to_pass_is_waited_for_a_little_longer(
+    establish: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.Event()
+
+    async def throttled(_: Kube, about: list[str]) -> Evidence:
+        asked.set()
+        pull = Sign(Kind.POD, "cozy-system/a-0", "ErrImagePull", "pull: toomanyrequests: rate limit")
+        return Evidence((pull,), tuple(about))
+
+    monkeypatch.setattr(evidence, "collect", throttled)
+    slow = {"type": "Ready", "status": "False", "reason": "InstallFailed", "message": "context deadline exceeded"}
+    cluster = Cluster(release("cozystack-platform", READY), release("a", slow))
+    task = establish(cluster, failing_s=1.0)
+    await asyncio.wait_for(asked.wait(), 10)
+    await cluster.put(release("a", READY))
+
+    assert (await task).releases == 2
+
+
 async def test_a_line_says_how_long_it_will_still_take_or_that_nobody_knows(
     establish: Running, said: list[str]
 ) -> None:
@@ -367,7 +386,7 @@ async def test_the_outputs_say_when_each_package_was_ready(establish: Running) -
     assert (await establish(Cluster(platform))).timings == {PLATFORM: 70}
 
 
-async def test_after_an_outage_what_happened_meanwhile_is_seen_within_a_second(
+async def test_after_an_outage_what_happened_meanwhile_is_asked_for_at_once(
     establish: Running, said: list[str], monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(views, "PULSE_S", 0.2)
@@ -380,10 +399,8 @@ async def test_after_an_outage_what_happened_meanwhile_is_seen_within_a_second(
     await cluster.put(release("a", READY))
 
     cluster.trouble = None
-    at = time.monotonic()
-    await task
 
-    assert time.monotonic() - at < 1.0
+    assert (await task).releases == 2
 
 
 async def test_refresh_shows_what_is_no_longer_ready(establish: Running) -> None:

@@ -169,6 +169,7 @@ CHAIN = [
     "talos:cluster/kubeconfig:Kubeconfig",
     "NodesRegistered",
     "NodeVerification",
+    "DiskLedger",
     "ZpoolsOnline",
     "kubernetes:helm.sh/v3:Release",
     "OperatorReady",
@@ -184,6 +185,17 @@ CHAIN = [
 @pytest.mark.parametrize(("earlier", "later"), list(pairwise(CHAIN)))
 def test_the_install_goes_in_one_order(talos: Engine, earlier: str, later: str) -> None:
     assert talos.one(earlier) in talos.before(talos.one(later))
+
+
+@pytest.mark.parametrize("variant", ["talos", "generic"])
+def test_a_job_that_writes_is_declared_asleep_and_only_behind_the_ledger(
+    variant: str, request: pytest.FixtureRequest
+) -> None:
+    engine: Engine = request.getfixturevalue(variant)
+    jobs, ledger = engine.of("kubernetes:batch/v1:Job"), engine.one("DiskLedger")
+    assert len(jobs) == len(engine.inputs[engine.one("ZpoolsOnline")]["plans"]) > 0
+    assert all(ledger in engine.before(job) for job in jobs)
+    assert all(engine.inputs[job]["spec"]["suspend"] is True for job in jobs)
 
 
 def test_storage_and_tenant_run_side_by_side_after_the_package(talos: Engine) -> None:

@@ -94,6 +94,22 @@ async def test_a_server_that_hangs_costs_no_more_than_the_deadline() -> None:
     assert "no time to ask everything" in seen.gaps["the rest"]
 
 
+async def test_an_object_that_cannot_be_read_is_a_gap_and_costs_the_others_nothing() -> None:
+    asked = Asked(
+        {
+            "helmreleases": [named("cozy-x", "x", status={"conditions": [{"type": "Ready"}, {"type": "Released"}]})],
+            "nodes": [{"metadata": {"name": "cp1"}, "status": {"conditions": 7}}],
+            "pods": [pod("cozy-x", "p", crashing())],
+        }
+    )
+
+    seen = await collect(asked.kube, ["cozy-x/x"])
+
+    assert "cannot be read" in seen.gaps["releases"]
+    assert "cannot be read" in seen.gaps["nodes"]
+    assert "CrashLoopBackOff" in seen.details()["pods"]
+
+
 async def test_webhooks_are_not_called_dead_when_their_endpoints_could_not_be_read() -> None:
     hooks = [
         named(
@@ -159,6 +175,19 @@ async def test_versions_come_from_what_runs() -> None:
     assert seen.versions["cozystack"] == "1.6.2"
     assert seen.versions["kubernetes"] == "v1.33.12"
     assert "Talos (v1.13.6)" in seen.versions["nodes"]
+
+
+async def test_what_was_asked_for_tells_the_version_of_an_operator_without_a_tag() -> None:
+    record = named("kube-system", "cozystack-iac", data={"version.cozystack": "1.5.4"})
+
+    assert (await collect(Asked({"configmaps": [record], "pods": []}).kube)).versions["cozystack"] == "1.5.4"
+
+
+def test_a_failure_that_two_conditions_repeat_is_said_once() -> None:
+    other = condition("Stalled", "True", "RetriesExceeded", "Failed to install after 1 attempt(s)")
+    release = named("cozy-x", "x", status=status(FAILED, other, {**FAILED, "type": "Released"}))
+
+    assert [s.reason for s in signs.unready(Kind.RELEASE, [release])] == ["InstallFailed", "RetriesExceeded"]
 
 
 def test_events_are_said_once_with_how_often_the_latest_first() -> None:

@@ -129,6 +129,7 @@ def test_the_table_shows_what_would_be_written() -> None:
     shown = ledger.rows([entry(Wanted(serial="Z1Z0A1B2"), ["Z1Z0A1B2"]), entry(Wanted(serial="C1"), [])])
     assert shown[0].found == "/dev/sdb 200 GiB ST4000NM0023"
     assert shown[0].identities == "naa.5000c500a1b2c3d4\nZ1Z0A1B2\nwwn-0x5000c500a1b2c3d4"
+    assert "\n" not in ledger.rows([entry(Wanted(serial="Z1Z0A1B2"), [])], between=", ")[0].identities
     assert shown[0].approval == "approved by Z1Z0A1B2"
     assert shown[1].approval == "NOT APPROVED"
 

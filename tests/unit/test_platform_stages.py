@@ -23,6 +23,7 @@ from cozystack_iac.platform.stages import (
     TenantOutputs,
 )
 from cozystack_iac.platform.values_stage import PlatformValuesProvider, ValuesInputs, ValuesOutputs
+from cozystack_iac.readiness import blockage
 from cozystack_iac.stage import Known, Progress, StageFailed
 from lab.memory import MemoryApi, MemoryKube
 from lab.platform import crds, rendered
@@ -184,6 +185,15 @@ async def test_what_a_killed_run_left_pending_is_marked_as_failed_and_shown_in_t
     assert made.handed_over == "cozy-system/cozy-installer 1"
     assert await provider.noticed(again, again) == {"stuck": ""}
     assert not provider.diff("", again.model_dump(), first.model_dump()).changes
+
+
+def test_a_preview_of_what_exists_looks_for_it(api: MemoryApi) -> None:
+    space = {"metadata": {"name": "cozy-system", "annotations": {claim.CLUSTER: "eu1"}}}
+    api.create(api.target("v1", "namespaces"), space)
+    api.create(api.target("v1", "secrets", "cozy-system"), secret("pending-install"))
+    given = wanted().model_dump()
+    assert PlatformClaimProvider().check(given, given).inputs["stuck"] == "cozy-system/cozy-installer 1 pending-install"
+    assert PlatformClaimProvider().check({}, given).inputs["stuck"] == ""
 
 
 async def test_whoever_still_works_on_the_release_gets_time_to_finish(
@@ -415,6 +425,31 @@ async def test_every_difference_is_named_and_an_old_configmap_is_suspected(api: 
     assert "canary" not in text()
 
 
+async def test_a_release_that_will_not_render_them_is_named_before_the_budget_ends(
+    api: MemoryApi, kube: MemoryKube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blockage, "LOOK_EVERY_S", 0.02)
+    await platform_package(api, kube, None)
+    for name in crds.FLUX:
+        await kube.create(stages.CRDS, crds.definition(name, (1, 6)))
+    await kube.create(stages.PACKAGE_SOURCES, SOURCE)
+    release = {
+        "apiVersion": "helm.toolkit.fluxcd.io/v2",
+        "kind": "HelmRelease",
+        "metadata": {
+            "name": "cozystack-platform",
+            "namespace": "cozy-system",
+            "labels": {"cozystack.io/package": "cozystack.cozystack-platform"},
+        },
+        "spec": {"suspend": True},
+    }
+    await kube.create(Ref("helm.toolkit.fluxcd.io/v2", "helmreleases", "cozy-system"), release)
+    with fails() as text:
+        await PlatformValuesProvider().establish(values_inputs(deadline_s=20), Said())
+    assert "cozy-system/cozystack-platform" in text()
+    assert "suspended" in text()
+
+
 @pytest.mark.parametrize("content", ["", "_cluster: [", "other: 1", "_cluster: text"])
 async def test_values_that_cannot_be_read_are_unknown_and_never_quoted(
     content: str, api: MemoryApi, kube: MemoryKube
@@ -555,7 +590,9 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[httpx.Request
             if request.method == "GET":
                 if "tenants" in request.url.path:
                     return httpx.Response(200, json={"spec": spec or {}})
-                return httpx.Response(200, json={"items": [], "metadata": {}})
+                if "cozy-kubevirt" in request.url.path:
+                    return httpx.Response(200, json={"items": [], "metadata": {}})
+                return httpx.Response(404, json={"reason": "NotFound", "message": "not found"})
             return left.pop(0) if len(left) > 1 else left[0]
 
         @asynccontextmanager

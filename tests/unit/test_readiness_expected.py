@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from cozystack_iac.readiness.expected import FLOORS, Cluster, Package, PackageSource, belongs, expected_releases
+from cozystack_iac.readiness.expected import (
+    FLOORS,
+    Cluster,
+    Package,
+    PackageSource,
+    Reading,
+    belongs,
+    expected_releases,
+)
 from cozystack_iac.readiness.graph import Expected
 from cozystack_iac.readiness.phases import ReleaseId
 from cozystack_iac.readiness.verdicts import Progressing, QueryFailed, Ready, Stuck
@@ -279,3 +287,13 @@ def test_a_source_that_is_not_ready_does_not_keep_a_platform_from_being_ready() 
     wait.at(0, ready)
 
     assert wait.at(30, ready) == Ready(2)
+
+
+def test_a_release_is_read_again_only_when_its_object_is_another() -> None:
+    reading, obj = Reading(), fetching("cozy-x/x")
+    first = reading(obj)
+    changed = {**obj, "spec": {"suspend": True}}
+
+    assert reading(obj) is first
+    assert reading(changed).suspended is True
+    assert reading(obj) == first

@@ -136,7 +136,7 @@ def test_never_more_precise_than_it_can_be(seconds: float | None, words: str) ->
 
 
 def play(version: str, slower: float) -> Iterator[tuple[float, float, float | None]]:
-    """An install by the lab's helm-controller: time, time left in truth, time left as foretold; every 20 s."""
+    """An install by the lab's helm-controller: time, time left in truth, time left as foretold; every minute."""
     known = catalogue.load(version)
     chosen = {
         p.name: p for p in known.emitted(known.choice("isp-full", {"authentication": {"oidc": {"enabled": True}}}))
@@ -160,7 +160,7 @@ def play(version: str, slower: float) -> Iterator[tuple[float, float, float | No
                 settled = schedule.settle(step.ref, now) if step.what == "applied" else step
                 if settled:
                     world[step.ref] = _with_status(world[step.ref], settled.status, now)
-        if not looks or now - looks[-1][0] >= 20:
+        if not looks or now - looks[-1][0] >= 60:
             objects = list(world.values())
             looks.append((now, remaining_s(wait.look(now, objects).standings, pace(objects))))
         now = max(now, schedule.next_at() or now)
@@ -183,7 +183,7 @@ def test_what_is_foretold_of_a_whole_install_is_right_within_a_factor_of_two(ver
     whole = looks[0][1]
     said = [(left, foretold) for _, left, foretold in looks if foretold is not None and left > whole / 10]
 
-    assert len(said) > len(looks) / 3  # the rest is too early to say, or trips over a known race
+    assert len(said) > len(looks) / 4  # the rest is too early to say, or trips over a known race
     assert [(left, told) for left, told in said if not left / 2 < told < left * 2] == []
 
 

@@ -249,6 +249,16 @@ def test_failures_that_change_all_the_time_are_stuck_too_once_nothing_else_moves
     assert [isinstance(v, Stuck) for v in verdicts] == [False] * 6 + [True]
 
 
+def test_what_evidence_calls_noise_may_go_on_while_others_still_become_ready() -> None:
+    wait = Wait(expecting(), Limits(noise=frozenset({"n/a"})))
+    others = [done(f"n/{minute}") for minute in range(40)]
+    early = [wait.at(m * 60.0, [failing("n/a"), *others[: m + 1]]) for m in range(40)]
+
+    assert all(isinstance(v, Progressing) for v in early)
+    assert isinstance(wait.at(39 * 60.0 + 899, [failing("n/a"), *others]), Progressing)
+    assert isinstance(wait.at(39 * 60.0 + 900, [failing("n/a"), *others]), Stuck)
+
+
 # Known races --------------------------------------------------------------------------------------------------------
 
 UNKNOWN_KIND = 'resource mapping not found for name: "x": no matches for kind "{}" in version "{}"'

@@ -17,21 +17,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cozystack_iac import releases
-from cozystack_iac.platform import package, tenant
 from lab import scenario
-from lab.critical_path import CriticalPath, critical_path, measured, side_by_side
+from lab.critical_path import measured, side_by_side
 from lab.scenario import Scenario
-from tests.engine.platform_story import Story, platform_story
+from tests.engine.platform_story import platform_story
 
 BUDGET = 1.05
-
-
-def expected(told: Story) -> CriticalPath:
-    release = releases.find(told.site.cluster.cozystack)
-    assert release is not None, told.site.cluster.cozystack
-    asked = tenant.root_spec(told.site, release)
-    return critical_path(told.scenario, asked, package.platform_values(told.site, release), bare=False)
 
 
 async def run(chosen: Scenario, scale: float, state: Path, console: Console) -> float:

@@ -78,6 +78,8 @@ class ClusterSimulator:
             timer = asyncio.ensure_future(self.away(effect.for_s))
             self._timers.add(timer)
             timer.add_done_callback(self._timers.discard)
+        else:  # a real API server refuses what it wants to; only the one in memory takes orders
+            self._world.log.record("fault", "nobody handles it", kinds=["api_server"])
 
     async def _come_to_life(self) -> None:
         log, cluster, delays = self._world.log, self._world.cluster, self._world.scenario.delays

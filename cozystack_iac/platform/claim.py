@@ -30,6 +30,7 @@ CHART_OBJECTS = (
     Ref("v1", "serviceaccounts", OPERATOR_NAMESPACE, "cozystack"),
     Ref("rbac.authorization.k8s.io/v1", "clusterrolebindings", None, "cozystack"),
 )
+SHOWN = 4  # names in a message; the commands have all of them
 PACKAGE_MARKS = {"app.kubernetes.io/managed-by": "cozystack-iac"}
 
 INS_001 = Rule(
@@ -103,7 +104,16 @@ OIDC_001 = Rule(
     remedy="set access.oidc to true, or allow OIDC-001",
 )
 
-OVERRIDABLE = frozenset({INS_002.code, INS_003.code, INS_004.code, INS_007.code, OIDC_001.code})
+INS_009 = Rule(
+    "INS-009",
+    ERROR,
+    live=True,
+    overridable=True,
+    title="no other pod network has left objects behind",
+    why="the platform's own network charts meet them half way and stop (invalid ownership metadata), and no node becomes ready",
+    remedy="delete what is left of it, once nothing uses it any more",
+)
+OVERRIDABLE = frozenset({INS_002.code, INS_003.code, INS_004.code, INS_007.code, INS_009.code, OIDC_001.code})
 
 
 @dataclass(frozen=True)
@@ -141,6 +151,9 @@ class Seen:
     revisions: tuple[Revision, ...] = ()
     legacy: Object | None = None
     package: Object | None = None
+    leftovers: tuple[
+        Ref, ...
+    ] = ()  # of another pod network, without Helm's marks; not looked for once our release is there
 
     @property
     def unmarked(self) -> list[Ref]:
@@ -217,6 +230,8 @@ def _judge(wanted: Wanted, seen: Seen, oidc_before: bool) -> Iterator[Finding]:
     if seen.package is not None and not ours and foreign_owner(seen.package, PACKAGE_MARKS):
         problem = f"Package {PLATFORM_PACKAGE} exists, {foreign_owner(seen.package, PACKAGE_MARKS)}"
         yield INS_002.at(_place(PACKAGE), problem=problem, fix=INS_002.remedy)
+    if seen.leftovers and not ours:  # after an uninstallation of ours, CRDs of our own network stay
+        yield _left_of_a_network(seen.leftovers)
     yield from _overruled(wanted, seen)
     yield from _condition(wanted, found, seen)
     if not wanted.oidc and (oidc_before or oidc_is_on(seen.package)):
@@ -260,6 +275,27 @@ def _leftover(wanted: Wanted, namespace: Object) -> Finding:
         ["see what is in it:", look, "then delete it, allow INS-003, or mark it yourself:", _annotate(wanted)]
     )
     return INS_003.at(_place(NAMESPACE), problem=problem, fix=fix)
+
+
+def is_left_of_a_network(obj: Object, kind: str) -> bool:
+    """Whether a cluster-wide object (by its plural) is one of Cilium's or Kube-OVN's, and no Helm release owns it."""
+    name = str(obj["metadata"]["name"])
+    if kind == "customresourcedefinitions":
+        known = name.endswith((".cilium.io", ".kubeovn.io"))
+    else:
+        known = name.startswith(("cilium", "hubble", "kube-ovn", "ovn"))
+    return known and _helm_owner(obj) is None
+
+
+def _left_of_a_network(refs: tuple[Ref, ...]) -> Finding:
+    shown = ", ".join(map(str, refs[:SHOWN]))
+    more = f" and {len(refs) - SHOWN} more" if len(refs) > SHOWN else ""
+    by_kind = {
+        kind: [str(ref.name) for ref in refs if ref.plural == kind] for kind in dict.fromkeys(r.plural for r in refs)
+    }
+    commands = [f"kubectl delete {kind} {' '.join(names)}" for kind, names in by_kind.items()]
+    fix = "\n".join(["once nothing uses them any more:", *commands])
+    return INS_009.at("cluster", problem=f"{shown}{more} are there, and no Helm release owns them", fix=fix)
 
 
 def _overruled(wanted: Wanted, seen: Seen) -> Iterator[Finding]:

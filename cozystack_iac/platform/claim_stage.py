@@ -15,7 +15,7 @@ from pulumi.dynamic import DiffResult
 from pydantic import Field
 
 from cozystack_iac.findings import ERROR, WARNING, Finding, Rule, block
-from cozystack_iac.kube.client import Conflict, Kube, KubeError, NotFound, Object
+from cozystack_iac.kube.client import Conflict, Kube, KubeError, NotFound, Object, Ref
 from cozystack_iac.platform import claim, helm_records
 from cozystack_iac.platform.claim import CLUSTER, RELEASE, Seen, Wanted
 from cozystack_iac.platform.helm_records import Revision
@@ -35,6 +35,11 @@ from cozystack_iac.stage import (
 # end-to-end suite: `helm --wait --timeout 2m`); one that ends later only writes to a revision that is no longer the last.
 PATIENCE_S = 120.0
 LOOK_EVERY_S = 1.0
+CLUSTER_WIDE = (
+    Ref("rbac.authorization.k8s.io/v1", "clusterroles"),
+    Ref("rbac.authorization.k8s.io/v1", "clusterrolebindings"),
+    Ref("apiextensions.k8s.io/v1", "customresourcedefinitions"),
+)
 INTERRUPTED = "interrupted; marked as failed by cozystack-iac"
 HANDED_OVER = "handed over to the stack by cozystack-iac"
 
@@ -53,6 +58,7 @@ class ClaimInputs(Properties):
     cluster: str
     release_namespace: str
     brings_namespace: bool
+    brings_network: bool = False  # whether the platform installs a pod network of its own
     version: str
     oidc: bool
     legacy: dict[str, str]  # keys of the old ConfigMap, with what they should say where they exist
@@ -170,13 +176,23 @@ async def look(kube: Kube, inputs: ClaimInputs) -> Seen:
     owners = claim.owners({**objects, **({claim.NAMESPACE: namespace} if namespace else {})})
     releases = {(inputs.release_namespace, RELEASE_NAME), *owners}
     newest = [await _newest(kube, *release) for release in sorted(releases)]
+    ours = any(one is not None and one.release == f"{inputs.release_namespace}/{RELEASE_NAME}" for one in newest)
     return Seen(
         namespace=namespace,
         objects=objects,
         revisions=tuple(one for one in newest if one is not None),
         legacy=await kube.find(claim.LEGACY),
         package=await kube.find(claim.PACKAGE),
+        leftovers=() if ours or not inputs.brings_network else await _leftovers(kube),
     )
+
+
+async def _leftovers(kube: Kube) -> tuple[Ref, ...]:
+    found: list[Ref] = []
+    for kind in CLUSTER_WIDE:
+        there = [each for each in await kube.objects(kind) if claim.is_left_of_a_network(each, kind.plural)]
+        found += [kind.named(str(each["metadata"]["name"])) for each in there]
+    return tuple(found)
 
 
 async def note(kube: Kube) -> None:

@@ -49,6 +49,7 @@ def claim(site: Site, release: Release) -> dict[str, Any]:
         "cluster": site.cluster.name,
         "release_namespace": release.chart_namespace,
         "brings_namespace": not release.creates_namespace,
+        "brings_network": site.platform_variant in ("isp-full", "isp-full-generic"),
         "version": str(release.version),
         "oidc": site.access.oidc,
         "legacy": legacy_expected(site),

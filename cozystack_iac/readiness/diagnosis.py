@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cozystack_iac.readiness.known import KnownFailure, Match, Project, known_failures
 from cozystack_iac.readiness.signs import Evidence, Kind, Sign
@@ -42,6 +43,7 @@ class Diagnosis:
         return "\n".join([f"{self.cause}", f"remedy: {self.remedy}", *seen, *more])
 
 
+@lru_cache(maxsize=1024)  # a wait asks the same of the same symptom at every look
 def explain(subject: str, reason: str, message: str) -> Diagnosis | None:
     """The known failure behind one symptom, or None. `subject`: "namespace/name" of a release, or "Package name"."""
     sign = Sign(_kind(subject), subject, reason, message)

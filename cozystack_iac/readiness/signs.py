@@ -167,8 +167,10 @@ def unready(
             bad = {"Stalled": "True", "Released": "False"}  # what a person looks for behind a Ready that is not True
             told = (main, *(found[t] for t, status in bad.items() if t in found and found[t]["status"] == status))
             # Released repeats what Ready says, unless a retry is running.
-            unlike = {(c.get("reason"), c.get("message")): c for c in reversed(told)}
-            for c in reversed(unlike.values()):
+            unlike: dict[tuple[Any, Any], Mapping[str, Any]] = {}
+            for c in told:
+                unlike.setdefault((c.get("reason"), c.get("message")), c)
+            for c in unlike.values():
                 at = str(c.get("lastTransitionTime") or "")
                 yield Sign(kind, subject, str(c.get("reason", "")), said(c.get("message")), at)
 

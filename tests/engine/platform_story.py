@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from cozystack_iac import releases
 from cozystack_iac.findings import Finding, Severity, Verdict, table
 from cozystack_iac.kube import client
 from cozystack_iac.kube.client import Kube, Object
-from cozystack_iac.platform import claim_stage, hook_stage
+from cozystack_iac.platform import claim_stage, hook_stage, package, tenant
 from cozystack_iac.platform import stages as platform_stages
 from cozystack_iac.readiness import blockage, postverify_stages, probes, reach_stages, view
 from cozystack_iac.readiness import stages as readiness_stages
@@ -38,6 +39,7 @@ from cozystack_iac.storage import linstor_stages
 from cozystack_iac.talos.documents import config_patches
 from lab import pki, platform
 from lab.control import ControlServer
+from lab.critical_path import CriticalPath, critical_path
 from lab.events import Event
 from lab.machines import Machines
 from lab.memory import Controllers, MemoryApi, MemoryKube, machines
@@ -206,6 +208,13 @@ class Story:
 
     def events(self) -> list[str]:
         return [event.line for event in self.world.log.events]
+
+    def critical_path(self) -> CriticalPath:
+        """How fast the install can be, beginning where the story does: with registered nodes."""
+        release = releases.find(self.site.cluster.cozystack)
+        assert release is not None, self.site.cluster.cozystack
+        asked = tenant.root_spec(self.site, release)
+        return critical_path(self.scenario, asked, package.platform_values(self.site, release), bare=False)
 
     def zpools(self) -> dict[str, str]:
         """Health of every zpool, by "machine/pool"."""

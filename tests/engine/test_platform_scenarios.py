@@ -41,10 +41,13 @@ async def play(told: Story, chosen: Scenario) -> None:
     if expect.install is None:
         return
     told.meanwhile()
+    began_s = told.world.clock.now()
     check_install(await told.until(expect.install.until), told, expect.install)
+    took_s = told.world.clock.now() - began_s
     if expect.afterwards is not None:
         check_plan(await told.plan(), expect.afterwards)
     if chosen.name.startswith("clean-") and expect.install.until is None:
+        assert took_s > told.critical_path().total_s * 0.95  # waits are looked at every 30 s: a little luck is possible
         await check_at_rest(told)
 
 

@@ -243,6 +243,31 @@ async def test_the_old_configmap_tells_cilium_its_way_and_drift_is_seen(api: Mem
     assert (await kube.get(claim.LEGACY))["data"] == {"api-server-endpoint": "https://127.0.0.1:7445"}
 
 
+async def test_what_another_pod_network_left_behind_is_listed_before_anything_is_installed(
+    api: MemoryApi, kube: MemoryKube
+) -> None:  # cozystack#987
+    roles = Ref("rbac.authorization.k8s.io/v1", "clusterroles")
+    for name, marks in (
+        ("cilium", {}),
+        ("cilium-operator", {}),
+        ("hubble", {"meta.helm.sh/release-name": "theirs"}),
+        ("view", {}),
+    ):
+        metadata = {"name": name, "annotations": marks}
+        await kube.create(roles, {"apiVersion": roles.api_version, "kind": "ClusterRole", "metadata": metadata})
+    bringing = wanted(brings_network=True)
+    [finding] = await PlatformClaimProvider().preflight(bringing, None)
+    assert finding.code == "INS-009"
+    assert "clusterroles/cilium, clusterroles/cilium-operator are there" in finding.problem
+    assert "kubectl delete clusterroles cilium cilium-operator" in finding.fix
+    assert await PlatformClaimProvider().preflight(wanted(), None) == []  # somebody else's network is none of ours
+    await kube.create(
+        claim.NAMESPACE, {**SPACE, "metadata": {"name": "cozy-system", "annotations": {claim.CLUSTER: "eu1"}}}
+    )
+    await kube.create(helm_records.collection("cozy-system"), secret("deployed"))
+    assert await PlatformClaimProvider().preflight(bringing, bringing) == []  # by now it is the platform's own
+
+
 # The operator ---------------------------------------------------------------------------------------------------------
 
 
@@ -441,13 +466,18 @@ async def test_a_release_that_will_not_render_them_is_named_before_the_budget_en
             "namespace": "cozy-system",
             "labels": {"cozystack.io/package": "cozystack.cozystack-platform"},
         },
-        "spec": {"suspend": True},
+        "spec": {},
     }
-    await kube.create(Ref("helm.toolkit.fluxcd.io/v2", "helmreleases", "cozy-system"), release)
+    releases = Ref("helm.toolkit.fluxcd.io/v2", "helmreleases", "cozy-system")
+    await kube.create(releases, release)
+    why = {"reason": "RetriesExceeded", "message": "bundles.iaas.enabled can only be true when …"}
+    conditions = [{"type": "Ready", "status": "False", **why}, {"type": "Stalled", "status": "True", **why}]
+    stalled = {"status": {"observedGeneration": 1, "conditions": conditions}}
+    await kube.merge_patch(releases.named("cozystack-platform"), stalled, subresource="status")
     with fails() as text:
         await PlatformValuesProvider().establish(values_inputs(deadline_s=20), Said())
     assert "cozy-system/cozystack-platform" in text()
-    assert "suspended" in text()
+    assert "bundles.iaas.enabled can only be true" in text()
 
 
 @pytest.mark.parametrize("content", ["", "_cluster: [", "other: 1", "_cluster: text"])

@@ -15,7 +15,7 @@ from pulumi.dynamic import DiffResult
 from pydantic import Field
 
 from cozystack_iac.findings import ERROR, WARNING, Finding, Rule, block
-from cozystack_iac.kube.client import Conflict, Kube, KubeError, NotFound, Object, Ref
+from cozystack_iac.kube.client import Conflict, Kube, KubeError, NotFound, Object, Ref, Unavailable, Unreachable
 from cozystack_iac.platform import claim, helm_records
 from cozystack_iac.platform.claim import CLUSTER, RELEASE, Seen, Wanted
 from cozystack_iac.platform.helm_records import Revision
@@ -148,20 +148,29 @@ class PlatformClaimProvider(StageProvider[ClaimInputs, ClaimOutputs]):
                 next_step="check the way to the API server, then run `pulumi up` again",
             )
 
+        async def claimed(kube: Kube) -> str:
+            nonlocal saw
+            seen = await look(kube, inputs)
+            _refuse(wanted, seen, oidc_before)
+            await _mark(kube, wanted, seen, fresh)
+            await _write_legacy(kube, inputs)
+            while (found := await _last(kube, wanted)) is not None and _younger(found):
+                saw = f"revision {found.number} is {found.status}"
+                progress.say(f"waiting for whoever works on it: {saw} since {found.since:%H:%M:%S}")
+                await asyncio.sleep(LOOK_EVERY_S)
+            return await _give_back(kube, wanted, progress)
+
         async with budget(inputs.deadline_s, expired), Kube.connect(inputs.kubeconfig) as kube:
-            try:
-                seen = await look(kube, inputs)
-                _refuse(wanted, seen, oidc_before)
-                await _mark(kube, wanted, seen, fresh)
-                await _write_legacy(kube, inputs)
-                while (found := await _last(kube, wanted)) is not None and _younger(found):
-                    saw = f"revision {found.number} is {found.status}"
-                    progress.say(f"waiting for whoever works on it: {saw} since {found.since:%H:%M:%S}")
-                    await asyncio.sleep(LOOK_EVERY_S)
-                given = await _give_back(kube, wanted, progress)
-            except KubeError as error:
-                raise _unanswered(error) from None
-        return ClaimOutputs(claimed=inputs.cluster, handed_over=given)
+            while True:  # every step of it is safe to repeat
+                try:
+                    return ClaimOutputs(claimed=inputs.cluster, handed_over=await claimed(kube))
+                except (Unreachable, Unavailable) as error:
+                    saw = f"no useful answer: {error}"
+                    progress.say(f"waiting for the API server ({saw})")
+                except KubeError as error:
+                    raise _unanswered(error) from None
+                await asyncio.sleep(LOOK_EVERY_S)
+        raise expired()
 
 
 class PlatformClaim(StageResource, module="cozystack", name="PlatformClaim"):

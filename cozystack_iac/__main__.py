@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from cozystack_iac.diagnosis import bundle, known
 from cozystack_iac.findings import Verdict, as_json, as_markdown, table
 from cozystack_iac.kube.access import from_file
 from cozystack_iac.kube.kubeconfig import BadKubeconfig
-from cozystack_iac.readiness import bundle, known, status
+from cozystack_iac.readiness import status
 from cozystack_iac.rules import reference as findings_reference
 from cozystack_iac.rules import verdict
 from cozystack_iac.settings import load

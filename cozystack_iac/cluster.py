@@ -41,8 +41,8 @@ from cozystack_iac.platform.components import (
 )
 from cozystack_iac.platform.record_stages import InstallRecord, InstallStarted
 from cozystack_iac.platform.sign_on import SignOn
+from cozystack_iac.reachability.stages import Reachability
 from cozystack_iac.readiness.postverify_stages import PostVerify
-from cozystack_iac.readiness.reach_stages import Reachability
 from cozystack_iac.readiness.stages import PlatformReady
 from cozystack_iac.rules import reachability
 from cozystack_iac.rules.overrides import in_force

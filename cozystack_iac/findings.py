@@ -173,7 +173,9 @@ def as_markdown(verdict: Verdict) -> str:
     """The verdict as a Markdown table, for pull requests."""
     lines = ["| | code | where | problem | fix |", "|---|---|---|---|---|"]
     for finding in verdict.findings:
-        fix = finding.fix if finding.command is None else f"{finding.fix}: `{'`, `'.join(finding.command.splitlines())}`"
+        fix = (
+            finding.fix if finding.command is None else f"{finding.fix}: `{'`, `'.join(finding.command.splitlines())}`"
+        )
         cells = (
             finding.severity.value,
             finding.code,

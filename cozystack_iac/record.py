@@ -14,9 +14,9 @@ import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from cozystack_iac.diagnosis import redaction
 from cozystack_iac.kube.client import Conflict, Kube, KubeError, NotFound, Object, Ref
 from cozystack_iac.kube.kubeconfig import BadKubeconfig
-from cozystack_iac.readiness import redaction
 
 PLACE = Ref("v1", "configmaps", "kube-system", "cozystack-iac")
 LABELS = {"app.kubernetes.io/managed-by": "cozystack-iac", "app.kubernetes.io/component": "install-record"}

@@ -22,8 +22,8 @@ from urllib.parse import unquote, urlsplit
 
 import psutil
 
+from cozystack_iac.diagnosis import bundle
 from cozystack_iac.findings import table
-from cozystack_iac.readiness import bundle
 from cozystack_iac.rules import verdict
 from cozystack_iac.settings.load import from_file
 

@@ -34,8 +34,8 @@ from pulumi.output import Unknown
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cozystack_iac import engine_watch, record
+from cozystack_iac.diagnosis import bundle
 from cozystack_iac.findings import Finding, Severity, block
-from cozystack_iac.readiness import bundle
 
 TOOK = "took"  # output of every stage: when its last run started (UTC) and its seconds
 

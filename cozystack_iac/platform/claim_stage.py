@@ -164,7 +164,7 @@ class PlatformClaimProvider(StageProvider[ClaimInputs, ClaimOutputs]):
             while True:  # every step of it is safe to repeat
                 try:
                     return ClaimOutputs(claimed=inputs.cluster, handed_over=await claimed(kube))
-                except (Unreachable, Unavailable) as error:
+                except (Unreachable, Unavailable, Conflict) as error:
                     saw = f"no useful answer: {error}"
                     progress.say(f"waiting for the API server ({saw})")
                 except KubeError as error:

@@ -11,8 +11,9 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
+from cozystack_iac import diagnosis
+from cozystack_iac.diagnosis import evidence
 from cozystack_iac.kube.client import Kube
-from cozystack_iac.readiness import diagnosis, evidence
 from cozystack_iac.readiness.expected import PLATFORM
 from cozystack_iac.readiness.releases import FAILING_S, Limits, assess
 from cozystack_iac.readiness.verdicts import Judgement, QueryFailed, Since, Standing, Stuck, StuckClass, Suspended

@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any
 
+from cozystack_iac import diagnosis
+from cozystack_iac.diagnosis import issuance, signs
+from cozystack_iac.diagnosis.signs import Sign
 from cozystack_iac.findings import ERROR, WARNING, Finding, Rule
-from cozystack_iac.readiness import diagnosis, issuance, signs
-from cozystack_iac.readiness.signs import Sign
 
 Object = Mapping[str, Any]
 

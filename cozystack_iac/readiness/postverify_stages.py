@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import Field
 
 from cozystack_iac import report
+from cozystack_iac.diagnosis import evidence
 from cozystack_iac.findings import ERROR, Finding, Verdict, as_markdown, block
 from cozystack_iac.kube.client import Kube, Ref
-from cozystack_iac.readiness import evidence
 from cozystack_iac.readiness.postverify import INGRESS_NAMESPACE, Patience, Seen, Standing, Wanted, judge
 from cozystack_iac.stage import Progress, Properties, StageFailed, StageProvider, StageResource, budget, format_seconds
 

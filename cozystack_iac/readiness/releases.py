@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cozystack_iac.readiness import diagnosis
+from cozystack_iac import diagnosis
 from cozystack_iac.readiness.graph import Expected, circle, gather, needs, roots
 from cozystack_iac.readiness.links import link_of
 from cozystack_iac.readiness.phases import Item, Phase, Release

@@ -253,3 +253,12 @@ async def _pools_missing(kube: Kube, inputs: PlatformInputs) -> str:
     if all(s.state is linstor.PoolState.REGISTERED for s in standings):
         return ""
     return f"all releases ready, pool {inputs.pool}: {linstor.pools_summary(standings)}"
+
+
+def __getattr__(name: str) -> Any:
+    """States of earlier versions name the provider of `Reachability` here, before it had a room of its own."""
+    if name == "ReachabilityProvider":
+        from cozystack_iac.reachability.stages import ReachabilityProvider
+
+        return ReachabilityProvider
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 
 from cozystack_iac.findings import ERROR, Finding, Rule
-from cozystack_iac.readiness.names import endpoint
+from cozystack_iac.reachability.names import endpoint
 from cozystack_iac.rules.overrides import RUN_002
 from cozystack_iac.rules.survey import Survey
 from cozystack_iac.rules.wording import short

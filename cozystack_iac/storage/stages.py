@@ -18,7 +18,7 @@ from cozystack_iac.stage import (
     budget,
     format_seconds,
 )
-from cozystack_iac.storage import health, residue, zfs
+from cozystack_iac.storage import linstor_stages, health, residue, zfs
 from cozystack_iac.storage.jobs import Batch, Halted
 from cozystack_iac.talos.fleet import Fleet, MachineRef
 
@@ -231,3 +231,10 @@ def _standing(inputs: ZpoolInputs, batch: Batch | None, node: str) -> str:
     ]
     more = [f"and {report.omitted} more problems"] if report.omitted else []
     return "\n".join([head, *lines, *more])
+
+
+def __getattr__(name: str) -> Any:
+    """States of earlier versions name LINSTOR's providers here, before they had a file of their own."""
+    if name in ("LinstorReadyProvider", "PoolsRegisteredProvider"):
+        return getattr(linstor_stages, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

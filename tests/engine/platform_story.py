@@ -27,7 +27,9 @@ from cozystack_iac.kube import client
 from cozystack_iac.kube.client import Kube, Object
 from cozystack_iac.platform import claim_stage, hook_stage, package, tenant
 from cozystack_iac.platform import stages as platform_stages
-from cozystack_iac.readiness import blockage, postverify_stages, probes, reach_stages, view
+from cozystack_iac.reachability import probes
+from cozystack_iac.reachability import stages as reach_stages
+from cozystack_iac.readiness import blockage, postverify_stages, view
 from cozystack_iac.readiness import stages as readiness_stages
 from cozystack_iac.rules import verdict
 from cozystack_iac.settings import Site

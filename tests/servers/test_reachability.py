@@ -15,10 +15,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from cozystack_iac.readiness import probes, reach_stages, served
-from cozystack_iac.readiness.names import Lookup, Said
-from cozystack_iac.readiness.reach_stages import ReachabilityProvider, ReachInputs, ReachOutputs
-from cozystack_iac.readiness.reachability import Failure, Target, judge
+from cozystack_iac.reachability import probes, served
+from cozystack_iac.reachability import stages as reach_stages
+from cozystack_iac.reachability.names import Lookup, Said
+from cozystack_iac.reachability.outcomes import Failure, Target, judge
+from cozystack_iac.reachability.stages import ReachabilityProvider, ReachInputs, ReachOutputs
 from cozystack_iac.stage import Progress, StageFailed
 from lab.platform import resolver
 from lab.platform.web import Request, Response, serve

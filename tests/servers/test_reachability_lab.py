@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from cozystack_iac.readiness import probes, served
-from cozystack_iac.readiness.reachability import Reach, Standing, Target, judge
-from cozystack_iac.readiness.served import Trust
+from cozystack_iac.reachability import probes, served
+from cozystack_iac.reachability.outcomes import Reach, Standing, Target, judge
+from cozystack_iac.reachability.served import Trust
 from lab import pki
 from lab.clock import Clock
 from lab.platform.dashboard import Dashboard

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from cozystack_iac.diagnosis import evidence
+from cozystack_iac.diagnosis.signs import Evidence, Kind, Sign
 from cozystack_iac.kube.client import ExecResult, Kube, NotFound, Object, Ref, Refused, Snapshot, Unreachable
-from cozystack_iac.readiness import evidence, stages
+from cozystack_iac.readiness import stages
 from cozystack_iac.readiness import view as views
-from cozystack_iac.readiness.signs import Evidence, Kind, Sign
 from cozystack_iac.readiness.stages import PlatformInputs, PlatformOutputs, PlatformReadyProvider
 from cozystack_iac.readiness.verdicts import QueryFailed
 from cozystack_iac.readiness.view import PACKAGES, RELEASES, SOURCES, View

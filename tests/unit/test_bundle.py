@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 from cozystack_iac.__main__ import main
+from cozystack_iac.diagnosis import bundle, issue, recognise
+from cozystack_iac.diagnosis.evidence import collect
+from cozystack_iac.diagnosis.signs import Evidence, Kind, Sign
 from cozystack_iac.kube.client import Kube, Unreachable
-from cozystack_iac.readiness import bundle, issue
-from cozystack_iac.readiness.diagnosis import recognise
-from cozystack_iac.readiness.evidence import collect
-from cozystack_iac.readiness.signs import Evidence, Kind, Sign
 from cozystack_iac.runner import support
 from cozystack_iac.stage import Progress, Properties, StageFailed, StageProvider
 from tests.asked import Asked, condition, crashing, event, named, pod, status

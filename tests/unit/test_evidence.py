@@ -5,11 +5,10 @@ import time
 
 import pytest
 
+from cozystack_iac.diagnosis import account, diagnose, evidence, recognise, signs
+from cozystack_iac.diagnosis.evidence import collect
+from cozystack_iac.diagnosis.signs import Kind
 from cozystack_iac.kube.client import Refused, Unavailable, Unreachable
-from cozystack_iac.readiness import evidence, signs
-from cozystack_iac.readiness.diagnosis import account, diagnose, recognise
-from cozystack_iac.readiness.evidence import collect
-from cozystack_iac.readiness.signs import Kind
 from tests.asked import RUNNING, Asked, condition, crashing, event, named, pod, status, waiting
 
 FAILED = condition("Ready", "False", "InstallFailed", "Helm install failed: context deadline exceeded")

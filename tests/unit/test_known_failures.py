@@ -5,9 +5,9 @@ from functools import cache
 
 import pytest
 
-from cozystack_iac.readiness import known
-from cozystack_iac.readiness.known import KnownFailure, known_failures
-from cozystack_iac.readiness.signs import Kind, Sign
+from cozystack_iac.diagnosis import known
+from cozystack_iac.diagnosis.known import KnownFailure, known_failures
+from cozystack_iac.diagnosis.signs import Kind, Sign
 from cozystack_iac.rules.reference import declared
 from lab import scenario
 

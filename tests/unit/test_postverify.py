@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from cozystack_iac.diagnosis.issuance import Issuers
 from cozystack_iac.findings import ERROR
 from cozystack_iac.kube.client import Kube, Refused, Unreachable
 from cozystack_iac.readiness import postverify_stages as stages
-from cozystack_iac.readiness.issuance import Issuers
 from cozystack_iac.readiness.postverify import Patience, Seen, Standing, Wanted, judge
 from cozystack_iac.readiness.postverify_stages import PostVerifyInputs, PostVerifyOutputs, PostVerifyProvider
 from cozystack_iac.stage import Progress, StageFailed

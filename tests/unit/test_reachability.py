@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cozystack_iac.readiness import served
-from cozystack_iac.readiness.causes import Blame, Cause, Inside, blame
-from cozystack_iac.readiness.names import Dns, NameStanding
-from cozystack_iac.readiness.proxies import BadProxy, Proxy, choose, excluded, parse
-from cozystack_iac.readiness.reachability import Failure, Outcome, Reach, Target, judge
-from cozystack_iac.readiness.served import Served, Trust
+from cozystack_iac.reachability import served
+from cozystack_iac.reachability.causes import Blame, Cause, Inside, blame
+from cozystack_iac.reachability.names import Dns, NameStanding
+from cozystack_iac.reachability.outcomes import Failure, Outcome, Reach, Target, judge
+from cozystack_iac.reachability.proxies import BadProxy, Proxy, choose, excluded, parse
+from cozystack_iac.reachability.served import Served, Trust
 
 IP, IP2 = ip_address("10.0.0.11"), ip_address("10.0.0.12")
 DASHBOARD = Target("dashboard.example.com", IP)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cozystack_iac.readiness.names import Dns, Lookup, Said, embedded_address, endpoint, judge
+from cozystack_iac.reachability.names import Dns, Lookup, Said, embedded_address, endpoint, judge
 
 PRIVATE, PUBLIC = ip_address("192.168.1.50"), ip_address("11.22.33.44")
 OTHER, OLD = ip_address("55.66.77.88"), ip_address("99.88.77.66")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cozystack_iac.readiness.diagnosis import explain
+from cozystack_iac.diagnosis import explain
 
 DASHBOARD, RELEASE = "cozy-dashboard/dashboard", "cozy-x/x"
 

@@ -10,6 +10,7 @@ import pytest
 from pydantic import Field
 
 from cozystack_iac import record
+from cozystack_iac.diagnosis import bundle
 from cozystack_iac.kube.client import Conflict, Kube, NotFound, Ref, Unreachable
 from cozystack_iac.platform import record_stages
 from cozystack_iac.platform.record_stages import (
@@ -18,7 +19,6 @@ from cozystack_iac.platform.record_stages import (
     RecordInputs,
     StartedInputs,
 )
-from cozystack_iac.readiness import bundle
 from cozystack_iac.stage import Progress, Properties, StageFailed, StageProvider
 
 NOW = datetime(2026, 11, 30, 17, 0, tzinfo=UTC)

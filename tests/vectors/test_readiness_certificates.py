@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from cozystack_iac.readiness import diagnosis, signs
-from cozystack_iac.readiness.issuance import Issuers, pending
-from cozystack_iac.readiness.signs import Kind
+from cozystack_iac import diagnosis
+from cozystack_iac.diagnosis import signs
+from cozystack_iac.diagnosis.issuance import Issuers, pending
+from cozystack_iac.diagnosis.signs import Kind
 from tests.asked import condition, named, status
 
 KINDS = frozenset({"Certificate", "CertificateRequest", "Order", "Challenge", "ClusterIssuer", "APIService"})

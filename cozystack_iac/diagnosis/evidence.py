@@ -15,10 +15,10 @@ from importlib.metadata import version
 from typing import Any
 
 from cozystack_iac import record
+from cozystack_iac.diagnosis import issuance, signs
+from cozystack_iac.diagnosis.redaction import clean
+from cozystack_iac.diagnosis.signs import Evidence, Kind, Sign
 from cozystack_iac.kube.client import Kube, KubeError, NotFound, Object, Ref, Refused, Unavailable, Unreachable
-from cozystack_iac.readiness import issuance, signs
-from cozystack_iac.readiness.redaction import clean
-from cozystack_iac.readiness.signs import Evidence, Kind, Sign
 
 DEADLINE_S = 30.0  # all questions together; a person waits for the message behind it
 AT_ONCE = 6  # calls at a time: the API server may be what is suffering

@@ -15,11 +15,11 @@ from cozystack_iac import report
 from cozystack_iac.findings import WARNING, Finding, Rule, table_row
 from cozystack_iac.kube import kubeconfig as kubeconfigs
 from cozystack_iac.kube.client import Kube, KubeError, Ref
-from cozystack_iac.readiness import probes, served
-from cozystack_iac.readiness.causes import Blame, Cause, Inside, blame
-from cozystack_iac.readiness.name_probes import SYSTEM, Names, ask, ask_with_fronts, probe_all
-from cozystack_iac.readiness.names import Address, NameStanding
-from cozystack_iac.readiness.reachability import Reach, Standing, Target
+from cozystack_iac.reachability import probes, served
+from cozystack_iac.reachability.causes import Blame, Cause, Inside, blame
+from cozystack_iac.reachability.name_probes import SYSTEM, Names, ask, ask_with_fronts, probe_all
+from cozystack_iac.reachability.names import Address, NameStanding
+from cozystack_iac.reachability.outcomes import Reach, Standing, Target
 from cozystack_iac.stage import (
     Progress,
     Properties,

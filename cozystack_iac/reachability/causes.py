@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cozystack_iac.readiness.names import NameStanding
-from cozystack_iac.readiness.reachability import Reach, Standing
+from cozystack_iac.reachability.names import NameStanding
+from cozystack_iac.reachability.outcomes import Reach, Standing
 
 
 class Cause(StrEnum):

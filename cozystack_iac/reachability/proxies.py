@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_network
 from urllib.parse import unquote, urlsplit
 
-from cozystack_iac.readiness.names import Address
+from cozystack_iac.reachability.names import Address
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 

@@ -18,9 +18,9 @@ import dns.asyncresolver
 import dns.exception
 import dns.resolver
 
-from cozystack_iac.readiness import proxies, served
-from cozystack_iac.readiness.names import Address, Lookup, Said, endpoint
-from cozystack_iac.readiness.reachability import Failure, Outcome, Target
+from cozystack_iac.reachability import proxies, served
+from cozystack_iac.reachability.names import Address, Lookup, Said, endpoint
+from cozystack_iac.reachability.outcomes import Failure, Outcome, Target
 
 PROBE_S = 5.0  # as long as a person would wait for a page to start loading
 _HEADERS = 64  # more header lines than any ingress sends

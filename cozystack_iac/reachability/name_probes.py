@@ -11,9 +11,9 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cozystack_iac.readiness import names, probes, proxies
-from cozystack_iac.readiness.names import Address, Dns, Lookup, NameStanding
-from cozystack_iac.readiness.reachability import Standing, Target, judge
+from cozystack_iac.reachability import names, probes, proxies
+from cozystack_iac.reachability.names import Address, Dns, Lookup, NameStanding
+from cozystack_iac.reachability.outcomes import Standing, Target, judge
 
 LED = 3  # addresses of somebody else's that are looked at
 SYSTEM = "system"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cozystack_iac.readiness.diagnosis import Diagnosis
-from cozystack_iac.readiness.known import Project
-from cozystack_iac.readiness.signs import Evidence, Kind, Sign
+from cozystack_iac.diagnosis import Diagnosis
+from cozystack_iac.diagnosis.known import Project
+from cozystack_iac.diagnosis.signs import Evidence, Kind, Sign
 
 QUOTED = 12  # signs in an issue; the archive has all
 LONGEST = 400

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cozystack_iac.readiness.signs import Kind, Sign, name_of, said, unready
+from cozystack_iac.diagnosis.signs import Kind, Sign, name_of, said, unready
 
 Object = Mapping[str, Any]
 ENDED_WELL = frozenset({"valid", "ready"})

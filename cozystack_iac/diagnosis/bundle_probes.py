@@ -6,8 +6,8 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from cozystack_iac.kube import kubeconfig as kubeconfigs
-from cozystack_iac.readiness import probes
-from cozystack_iac.readiness.reachability import Target, judge
+from cozystack_iac.reachability import probes
+from cozystack_iac.reachability.outcomes import Target, judge
 from cozystack_iac.settings import Site
 from cozystack_iac.settings.load import from_file
 from cozystack_iac.talos.inventory import targets

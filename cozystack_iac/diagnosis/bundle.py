@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cozystack_iac import record
+from cozystack_iac import diagnosis, record
+from cozystack_iac.diagnosis import evidence, issue
+from cozystack_iac.diagnosis.redaction import clean, clean_object
+from cozystack_iac.diagnosis.signs import Evidence, Kind, Sign
 from cozystack_iac.findings import Verdict, as_json
 from cozystack_iac.kube.client import Kube, KubeError
 from cozystack_iac.kube.kubeconfig import BadKubeconfig
-from cozystack_iac.readiness import diagnosis, evidence, issue
-from cozystack_iac.readiness.redaction import clean, clean_object
-from cozystack_iac.readiness.signs import Evidence, Kind, Sign
 
 FOLDER_VARIABLE = "COZYSTACK_IAC_BUNDLES"  # where archives go; the runner sets it
 STACK_VARIABLE = "COZYSTACK_IAC_STACK_FILE"  # the stack file of the run, for its findings; the runner sets it
@@ -150,7 +150,7 @@ async def on_demand(kubeconfig: str, folder: Path, stack_file: Path | None) -> P
     seen, known = await _look(kubeconfig, ())
     findings, probes = Verdict(), dict[str, str]()
     if stack_file is not None:
-        from cozystack_iac.readiness.bundle_probes import (
+        from cozystack_iac.diagnosis.bundle_probes import (
             ask,
         )  # the settings and the Talos client: only who asks needs them
 

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from cozystack_iac.readiness.known import KnownFailure, Match, Project, known_failures
-from cozystack_iac.readiness.signs import Evidence, Kind, Sign
+from cozystack_iac.diagnosis.known import KnownFailure, Match, Project, known_failures
+from cozystack_iac.diagnosis.signs import Evidence, Kind, Sign
 
 SHOWN = 6  # known failures in one message
 _ARTIFACTS = ("PackageSource ", "ArtifactGenerator ", "ExternalArtifact ", "OCIRepository ")

@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cozystack_iac.readiness.names import Address
-from cozystack_iac.readiness.served import Served
+from cozystack_iac.reachability.names import Address
+from cozystack_iac.reachability.served import Served
 
 
 @dataclass(frozen=True)

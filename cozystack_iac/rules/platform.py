@@ -110,8 +110,8 @@ PLT_014 = Rule(
     "PLT-014",
     ERROR,
     title="the published API endpoint is for people",
-    why="it goes into the kubeconfigs of tenants, and an address of this machine leads nowhere from theirs; Cilium is told its way "
-    "to the API by a ConfigMap (cozy-system/cozystack, api-server-endpoint)",
+    why="it goes into the kubeconfigs of tenants, and an address of this machine leads nowhere from theirs; Cilium is told its "
+    "way to the API by a ConfigMap (cozy-system/cozystack, api-server-endpoint)",
     remedy="leave publishing.apiServerEndpoint out; network.apiServerHost is what operator and Cilium use",
 )
 

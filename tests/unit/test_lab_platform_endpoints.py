@@ -54,6 +54,9 @@ class Recorder:
     def spawn(self, work: Any, name: str = "") -> None:
         self.tasks.append(asyncio.create_task(work))
 
+    async def apply(self, obj: Object) -> Object:
+        return obj
+
     async def merge_patch(self, ref: Any, body: Object, *, dry_run: bool = False) -> Object:
         self.patches.append((ref.path, body, dry_run))
         current = self.store(ref).get(ref.name, ref.namespace)
@@ -211,6 +214,9 @@ async def opened(tmp_path: Path) -> AsyncIterator[Any]:
         found.world.cluster.ca_crt, found.world.cluster.ca_key = authority.crt, authority.key
         await Dashboard(found, NoEffects())._up()  # type: ignore[arg-type]
         tasks.extend(hub.tasks)
+        async with asyncio.timeout(10):
+            while not found.world.log.find("ingress", "open"):
+                await asyncio.sleep(0.01)
         return found, port
 
     yield start

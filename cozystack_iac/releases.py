@@ -250,8 +250,8 @@ class Release:
         """Whether OIDC is switched on in a second step, after the platform has converged without it.
 
         Up to 1.5 upstream's own end-to-end suites enable it last, and an empty internal URL deadlocks (cozystack#3288). 1.4
-        cannot converge without OIDC (cozystack#2869, `dashboard-without-oidc` below), so there it is on at once, with the internal
-        URL that its charts take (packages/system/dashboard/templates/gatekeeper.yaml: no discovery when it is set).
+        cannot converge without OIDC (cozystack#2869, `dashboard-without-oidc` below), so there it is on at once, with the
+        internal URL that its charts take (packages/system/dashboard/templates/gatekeeper.yaml: no discovery when it is set).
         """
         return not self.oidc_at_install and self.version.series != (1, 4)
 

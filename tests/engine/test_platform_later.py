@@ -69,7 +69,7 @@ async def test_a_release_that_a_killed_run_left_behind_is_taken_up_again(
         assert await revisions(told) == {"v1": left}
         if not noted:
             told.program.state.pop((HELM, "lab-installer-release"), None)
-        done = await told.install()
+        done = await told.until("package cozystack.cozystack-platform ready")
         assert done.succeeded, done.text
         assert await revisions(told) == after
 
@@ -77,10 +77,8 @@ async def test_a_release_that_a_killed_run_left_behind_is_taken_up_again(
 @pytest.mark.parametrize(
     "event",
     [
-        "package cozystack.cozystack-platform ready",
         "tenant root patched",
         "release cozy-keycloak/keycloak installing",
-        "release cozy-keycloak/keycloak-configure ready",
     ],
 )
 async def test_killed_anywhere_oidc_is_on_at_the_end_and_was_switched_on_once(event: str, tmp_path: Path) -> None:
@@ -135,14 +133,11 @@ async def test_on_a_generic_cluster_cilium_has_its_own_way_to_the_api(tmp_path: 
         assert values["publishing"]["apiServerEndpoint"] == "https://api.lab.example.org:8443"
 
 
-@pytest.mark.parametrize("decision", [{"platform": {"bundles": {"system": True}}}, {"allow": [HOSTED]}])
-async def test_a_hosted_cluster_is_installed_once_somebody_decided_how(
-    decision: dict[str, Any], tmp_path: Path
-) -> None:
+async def test_a_hosted_cluster_is_installed_once_somebody_decided_how(tmp_path: Path) -> None:
     async with platform_story(scenario.load(scenario.FOLDER / "one-node.yaml").relocated(PREFIX), tmp_path) as told:
         await existing(told, tmp_path, "hosted")
         assert {"PLT-015", "VER-008"} <= set((await told.plan()).codes)
-        await existing(told, tmp_path, "hosted", nodes={"cp1": {"dataDisks": None}}, storage=None, **decision)
+        await existing(told, tmp_path, "hosted", nodes={"cp1": {"dataDisks": None}}, storage=None, allow=[HOSTED])
         default = {"storageclass.kubernetes.io/is-default-class": "true"}
         metadata = {"name": "replicated", "annotations": default}
         body = {

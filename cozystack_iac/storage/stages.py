@@ -18,7 +18,7 @@ from cozystack_iac.stage import (
     budget,
     format_seconds,
 )
-from cozystack_iac.storage import linstor_stages, health, residue, zfs
+from cozystack_iac.storage import health, linstor_stages, residue, zfs
 from cozystack_iac.storage.jobs import Batch, Halted
 from cozystack_iac.talos.fleet import Fleet, MachineRef
 

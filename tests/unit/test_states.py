@@ -8,7 +8,7 @@ import pytest
 from cozystack_iac.stage import StageProvider
 
 # Only ever added to: whoever moves a provider leaves its old name behind.
-WRITTEN = """
+WRITTEN = """\
 cozystack_iac.kube.kubeconfig_file KubeconfigFileProvider
 cozystack_iac.kube.stages NodesRegisteredProvider
 cozystack_iac.kube.stages PresentProvider
@@ -39,12 +39,12 @@ cozystack_iac.talos.stages MachineConfigRolloutProvider
 cozystack_iac.talos.stages NodeProbeProvider
 cozystack_iac.talos.upkeep NodeVerificationProvider
 cozystack_iac.talos.upkeep TalosUpgradeProvider
-""".split("\n")[1:-1]
+""".splitlines()
 
 
 def providers(kind: type = StageProvider) -> set[type]:
-    found = set(kind.__subclasses__())
-    return found.union(*(providers(each) for each in found)) if found else set()
+    found: set[type] = set(kind.__subclasses__())
+    return found.union(*map(providers, found))
 
 
 @pytest.mark.parametrize("line", WRITTEN)

@@ -13,7 +13,7 @@ from typing import Any, cast
 from pulumi_policy import EnforcementLevel, ReportViolation, ResourceValidationArgs, ResourceValidationPolicy, proxy
 from pulumi_policy.secret import Secret
 
-from policy.guardrails import secrets, tenant, workloads
+from policy.guardrails import disks, secrets, tenant, workloads
 from policy.guardrails.values import Statement, Unknown, Unverified, Violation, plain
 
 # How the engine writes a value that it does not know yet, one spelling per type.
@@ -96,6 +96,10 @@ def _workloads(args: ResourceValidationArgs) -> Iterator[Statement]:
     return workloads.judge(args.resource_type, plain(args.props))
 
 
+def _disks(args: ResourceValidationArgs) -> Iterator[Statement]:
+    return disks.judge(args.resource_type, plain(args.props))
+
+
 def _tenant(args: ResourceValidationArgs) -> Iterator[Statement]:
     return tenant.judge(args.resource_type, plain(args.props))
 
@@ -129,6 +133,11 @@ POLICIES: tuple[ResourceValidationPolicy, ...] = (
         "no-privileged-workload",
         "Only the storage namespace may hold workloads that reach for the machine they run on.",
         _workloads,
+    ),
+    *guardrail(
+        "disks-by-identity",
+        "Disks that are written are named by what they are, and nothing writes them a second time.",
+        _disks,
     ),
     *guardrail(
         "root-tenant-host-and-ingress",

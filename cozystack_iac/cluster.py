@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
@@ -428,13 +429,16 @@ def pool_plan(site: Site, node: Node) -> zfs.PoolPlan:
 
 
 def _identity(disk: Disk) -> zfs.DiskIdentity:
-    """The identity the job looks for; rules have made sure that a data disk has one."""
-    match disk.identities[0]:
-        case ("serial", value):
-            return zfs.DiskIdentity("serial", value)
-        case ("wwid", value):
-            return zfs.DiskIdentity("wwid", value)
-        case ("byId", value):
+    """Everything the stack file says about which disk it is; rules have made sure that a data disk has an identity."""
+    named = [_one_identity(kind, value) for kind, value in disk.identities if kind != "selector"]
+    if not named:
+        raise pulumi.RunError(f"a data disk cannot be named by {disk}; use serial, wwid or byId")
+    return replace(named[0], also=tuple(named[1:]))
+
+
+def _one_identity(kind: str, value: str) -> zfs.DiskIdentity:
+    match kind:
+        case "serial" | "wwid":
+            return zfs.DiskIdentity(kind, value)
+        case _:
             return zfs.DiskIdentity("byId", value.rsplit("/", 1)[-1])
-        case (kind, value):
-            raise pulumi.RunError(f"a data disk cannot be named by {kind} ({value}); use serial, wwid or byId")

@@ -47,13 +47,18 @@ def arity(layout: Layout, count: int) -> str:
 
 @dataclass(frozen=True)
 class DiskIdentity:
-    """A disk by what it is, whatever its kernel name is today."""
+    """A disk by what it is, whatever its kernel name is today. `also`: what else the same disk is; all of it has to fit."""
 
     kind: Literal["serial", "wwid", "byId"]
     value: str
+    also: tuple[DiskIdentity, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.kind}={self.value}"
+        return " ".join(self.parts)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return (f"{self.kind}={self.value}", *(part for other in self.also for part in other.parts))
 
 
 @dataclass(frozen=True)
@@ -167,7 +172,7 @@ def job(plan: PoolPlan, image: str, phase: Phase = "make") -> dict[str, Any]:
     environment = {
         "POOL": plan.zpool,
         "LAYOUT": plan.layout,
-        "DISKS": "\n".join(str(disk) for disk in plan.disks),
+        "DISKS": "\n".join("\t".join(disk.parts) for disk in plan.disks),
         "MINIMUM_BYTES": str(plan.minimum_bytes),
         "ASHIFT": str(ASHIFT),
         "PHASE": "make",

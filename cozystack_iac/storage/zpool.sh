@@ -1,6 +1,6 @@
 # Looks at the disks of one zpool, and makes it (PHASE=make) or says that it could be made (PHASE=look).
 # Safe to run any number of times; never touches a disk that carries anything. Follows residue.sh in one script.
-#   POOL LAYOUT DISKS(one serial=… wwid=… byId=… per line) MINIMUM_BYTES ASHIFT PHASE HOST_ROOT
+#   POOL LAYOUT DISKS(per line one disk: serial=… wwid=… byId=…, with tabs between several) MINIMUM_BYTES ASHIFT PHASE HOST_ROOT
 # Result: one JSON line in the termination message. Exit 0: the pool is there, or can be made. 3: refused, nothing was changed.
 # 1: something broke, and a write may have begun.
 # shellcheck shell=sh
@@ -13,7 +13,9 @@ MESSAGE_BYTES=3000 # of problems: the kubelet keeps 4096 bytes of the message, a
 
 count() { printf '%s\n' "$1" | grep -c . || true; } # lines that are not empty
 quote() { printf '%s' "$1" | tr -c '\040-\176' ' ' | tr '\042\134' "''"; }
-problem() { printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$(printf '%s' "$4" | tr -c '\040-\176' ' ')"; } # kind disk device evidence
+problem() { # kind disk device evidence
+  printf '%s\t%s\t%s\t%s\n' "$1" "$(printf '%s' "$2" | tr '\t' ' ')" "$3" "$(printf '%s' "$4" | tr -c '\040-\176' ' ')"
+}
 
 finish() { # state reason extra-json
   printf '{"pool":"%s","state":"%s","reason":"%s"%s}\n' "$POOL" "$1" "$(quote "$2" | cut -c 1-800)" "${3:-}" | tee "$TERMINATION_LOG"
@@ -58,7 +60,12 @@ inventory() { # NAME<TAB>IDENTITY of every disk, and of what the by-id links lea
     printf '%s\tbyId=%s\n' "${target##*/}" "${link##*/}"
   done
 }
-named() { printf '%s\n' "$1" | wanted="$2" awk -F '\t' '$2 == ENVIRON["wanted"] { print $1 }' | sort -u; } # inventory identity
+named() { # inventory disk: the names of what has every identity of the disk
+  printf '%s\n' "$1" | sort -u | wanted="$2" awk -F '\t' '
+    BEGIN { all = split(ENVIRON["wanted"], list, "\t"); for (i in list) wanted[list[i]] }
+    $2 in wanted && ++fits[$1] == all { print $1 }'
+}
+absent() { case "$1" in *"	"*) echo "no disk of this node has all of these identities" ;; *) echo "no disk of this node has this identity" ;; esac; }
 sysfs() { # name of a disk or partition -> its folder
   for base in "$BLOCK/$1" "$BLOCK"/*/"$1"; do [ ! -d "$base" ] || { echo "$base"; return; }; done
 }
@@ -123,7 +130,7 @@ problems() { # of every disk at once
   printf '%s\n' "$DISKS" | while IFS= read -r identity; do
     names=$(named "$now" "$identity" | tr '\n' ' ')
     case "$names" in
-      "") problem missing "$identity" "" "no disk of this node has this identity"; continue ;;
+      "") problem missing "$identity" "" "$(absent "$identity")"; continue ;;
       *" "*[!\ ]*) problem ambiguous "$identity" "" "several disks have this identity: $names" ;;
     esac
     for name in $names; do
@@ -185,7 +192,7 @@ confirm() { # state: the pool is there, healthy, of the wanted layout and on exa
   wrong=$(
     printf '%s\n' "$DISKS" | while IFS= read -r identity; do
       name=$(named "$now" "$identity" | head -n 1)
-      if [ -z "$name" ]; then problem missing "$identity" "" "no disk of this node has this identity"; continue; fi
+      if [ -z "$name" ]; then problem missing "$identity" "" "$(absent "$identity")"; continue; fi
       own="/dev/$name"
       if whole "$name"; then own="/dev/$name|/dev/$(first_partition "$name")"; fi
       printf '%s\n' "$found" | grep -qxE "$own" || problem elsewhere "$identity" "$name" "pool $POOL is on: $found"

@@ -557,6 +557,36 @@ def test_the_script_is_clean() -> None:
     assert done.stdout == ""
 
 
+# Several identities ---------------------------------------------------------------------------------------------------
+
+
+def test_a_disk_with_several_identities_has_to_have_all_of_them(machine: Machine) -> None:
+    machine.disk("nvme0n1", serial="S970")
+    machine.link("nvme-LAB_S970", "nvme0n1")
+    machine.zpool("", members="/dev/nvme0n1p1")
+    assert machine.run("serial=S970\tbyId=nvme-LAB_S970")[0] == 0
+    assert machine.created == [f"{CREATE}/dev/nvme0n1"]
+
+
+@pytest.mark.parametrize("wanted", ["serial=S970\tbyId=nvme-LAB_S980", "wwid=eui.1\tserial=S970"])
+def test_one_identity_that_fits_is_not_enough(machine: Machine, wanted: str) -> None:
+    machine.disk("nvme0n1", serial="S970")
+    machine.disk("nvme1n1", serial="S980")
+    machine.link("nvme-LAB_S980", "nvme1n1")
+    code, found = machine.run(wanted)
+    assert (code, kinds(found), machine.created) == (zfs.REFUSED, ["missing"], [])
+    assert found.problems[0].disk == wanted.replace("\t", " ")
+    assert "all of these identities" in found.problems[0].evidence
+
+
+def test_a_partition_and_its_disk_are_not_the_same_thing(machine: Machine) -> None:
+    machine.disk("nvme0n1", serial="S1")
+    machine.partition("nvme0n1", "nvme0n1p3")
+    machine.link("ata-LAB_S1-part3", "nvme0n1p3")
+    code, found = machine.run("serial=S1\tbyId=ata-LAB_S1-part3")
+    assert (code, kinds(found), machine.created) == (zfs.REFUSED, ["missing"], [])
+
+
 # Field reports -------------------------------------------------------------------------------------------------------
 
 

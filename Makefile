@@ -11,8 +11,9 @@ LAB_STATE ?= .lab
 ARGS ?=
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 JOBS ?= $(shell echo $$(($(CORES) < 4 ? $(CORES) : 4)))
-# One file is one unit of work: its tests share a lab. Files go out in order, so the long ones at the end are spread.
+# One file is one unit of work: its tests share a lab. Files go out in order, the long ones first, so that no worker is left over.
 PYTEST := -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+LONG_FIRST := tests/faults tests/engine tests/servers tests/properties tests/vectors tests/unit
 
 .PHONY: help lab lab-up lab-down lab-destroy lab-status test test-unit test-quick test-engine check preview up destroy refresh doctor \
 	tools lint format docs bench lock clean
@@ -66,7 +67,7 @@ destroy: $(VENV)/.ready ## Forget the stack; data on disks stays
 	@$(PY) -m cozystack_iac.runner destroy --stack $(STACK) $(ARGS)
 
 test: tools lint ## All tests
-	@$(PY) $(PYTEST) $(ARGS)
+	@$(PY) $(PYTEST) $(if $(findstring tests/,$(ARGS)),,$(LONG_FIRST)) $(ARGS)
 
 test-unit: $(VENV)/.ready ## Fast tests: pure code and mocks, below 20 seconds
 	@$(PY) -m pytest tests/unit $(ARGS)

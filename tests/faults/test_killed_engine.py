@@ -36,9 +36,7 @@ def until(condition: object, timeout_s: float = 60) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize(
-    "moment", ["machine cp1 config applied", "machine cp1 zpool create", "release cozy-cilium/cilium"]
-)
+@pytest.mark.parametrize("moment", ["machine cp1 zpool create", "release cozy-cilium/cilium"])
 def test_an_install_whose_engine_was_killed_is_finished_by_the_next_up(tmp_path: Path, moment: str) -> None:
     with site(tmp_path, prefix(), "one-node") as lab:
         process = lab.session.start("up", "--yes", "--skip-preview")

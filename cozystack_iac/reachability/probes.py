@@ -14,10 +14,6 @@ from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-import dns.asyncresolver
-import dns.exception
-import dns.resolver
-
 from cozystack_iac.reachability import proxies, served
 from cozystack_iac.reachability.names import Address, Lookup, Said, endpoint
 from cozystack_iac.reachability.outcomes import Failure, Outcome, Target
@@ -197,6 +193,9 @@ async def lookup_here(name: str, *, deadline_s: float = PROBE_S) -> Lookup:
 
 def search_domains() -> tuple[str, ...]:
     """The domains this workstation tries behind a name; none when its configuration cannot be read."""
+    import dns.exception
+    import dns.resolver
+
     try:
         return tuple(domain.to_text(omit_final_dot=True) for domain in dns.resolver.Resolver().search)
     except (dns.exception.DNSException, OSError):
@@ -213,6 +212,11 @@ async def lookup_at(name: str, resolver: str, *, label: str = "", deadline_s: fl
 
 
 async def _ask(name: str, kind: str, resolver: str, label: str, deadline_s: float) -> Lookup:
+    # Imported where it is used: every preview would wait a tenth of a second for it, in two processes.
+    import dns.asyncresolver
+    import dns.exception
+    import dns.resolver
+
     asker = dns.asyncresolver.Resolver(configure=False)
     address, asker.port = endpoint(resolver)
     asker.nameservers = [address]

@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-
 from cozystack_iac.findings import Finding, Severity
 from cozystack_iac.settings.nodes import Disk as WantedDisk
 from cozystack_iac.talos.disk_selection import Unjudged, matching
@@ -54,6 +51,10 @@ def telling(table_rows: Sequence[Row], most: int = MOST_ROWS) -> tuple[Row, ...]
 
 def as_text(table_rows: Sequence[DataclassInstance], *, head: Sequence[str] = HEAD, width: int = 200) -> str:
     """For a terminal or a log, without colours. Rows are dataclasses of texts, one per column of `head`."""
+    # Imported where it is used: the program itself never draws one, and every preview would wait for it.
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(*head, title=None, pad_edge=False)
     for row in table_rows:
         table.add_row(*astuple(row))

@@ -15,6 +15,9 @@ JOBS ?= $(shell echo $$(($(CORES) < 4 ? $(CORES) : 4)))
 PYTEST := -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 LONG_FIRST := tests/faults tests/engine tests/servers tests/properties tests/vectors tests/unit
 
+# Where bytecode is forbidden (many containers), every process of every engine run would compile Pulumi's SDKs again: over a second each.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help lab lab-up lab-down lab-destroy lab-status test test-unit test-quick test-engine check preview up destroy refresh doctor \
 	tools lint format docs bench lock clean
 

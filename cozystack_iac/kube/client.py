@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import httpx_ws
 
 from cozystack_iac.kube import kubeconfig as kubeconfigs
 
@@ -187,6 +186,8 @@ class Kube:
         self, namespace: str, pod: str, container: str, argv: list[str], *, deadline_s: float = 30
     ) -> ExecResult:
         """Run a command in a running container and wait for its end (channel protocol v4)."""
+        import httpx_ws  # where it is used: the program and most stages never run a command in a pod
+
         params = {"container": container, "stdout": "true", "stderr": "true", "command": argv}
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/exec?{httpx.QueryParams(params)}"
         streams: dict[int, bytes] = {1: b"", 2: b"", 3: b""}

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from cozystack_iac.diagnosis import bundle, known
+from cozystack_iac.diagnosis import bundle, known, on_demand
 from cozystack_iac.findings import Verdict, as_json, as_markdown, table
 from cozystack_iac.kube.access import from_file
 from cozystack_iac.kube.kubeconfig import BadKubeconfig
@@ -89,7 +89,7 @@ def _schema(_: argparse.Namespace) -> int:
 
 def _bundle(options: argparse.Namespace) -> int:
     try:
-        path = asyncio.run(bundle.on_demand(_kubeconfig(options), options.out, options.stack))
+        path = asyncio.run(on_demand.bundle(_kubeconfig(options), options.out, options.stack))
     except (OSError, BadKubeconfig) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

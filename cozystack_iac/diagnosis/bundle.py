@@ -130,10 +130,10 @@ async def after_failure(kubeconfig: str, stage: str, failure: str, about: Sequen
     Never raises: it runs because something else went wrong, and that is what a person has to read.
     """
     now = datetime.now(UTC)
-    seen, known = await _look(kubeconfig, about)
+    seen, known = await look(kubeconfig, about)
     rows = {} if about else diagnosis.rows(seen)  # a failure that names its subjects has looked for itself
     try:
-        findings = await asyncio.to_thread(_findings, os.environ.get(STACK_VARIABLE, ""))
+        findings = await asyncio.to_thread(findings_of, os.environ.get(STACK_VARIABLE, ""))
         case = Case(stage, failure, seen, now, findings, record=known)
         path = await asyncio.to_thread(write, Path(os.environ.get(FOLDER_VARIABLE) or FOLDER), case)
     except Exception as error:  # noqa: BLE001 - whatever it is, the stage's own failure is what a person has to read
@@ -144,22 +144,8 @@ async def after_failure(kubeconfig: str, stage: str, failure: str, about: Sequen
     return {**rows, "bundle": said}
 
 
-async def on_demand(kubeconfig: str, folder: Path, stack_file: Path | None) -> Path:
-    """A bundle that somebody asks for: with a stack file also its findings, and how machines and names answer now."""
-    now = datetime.now(UTC)
-    seen, known = await _look(kubeconfig, ())
-    findings, probes = Verdict(), dict[str, str]()
-    if stack_file is not None:
-        from cozystack_iac.diagnosis.bundle_probes import (
-            ask,
-        )  # the settings and the Talos client: only who asks needs them
-
-        findings = _findings(str(stack_file))
-        probes = await ask(stack_file, kubeconfig)
-    return write(folder, Case("", "", seen, now, findings, probes, known))
-
-
-async def _look(kubeconfig: str, about: Sequence[str]) -> tuple[Evidence, dict[str, str]]:
+async def look(kubeconfig: str, about: Sequence[str]) -> tuple[Evidence, dict[str, str]]:
+    """Evidence and the install's own record; an API server that does not answer is a gap in it, never an exception."""
     try:
         async with Kube.connect(kubeconfig) as kube:
             seen = await evidence.collect(kube, about)
@@ -169,7 +155,7 @@ async def _look(kubeconfig: str, about: Sequence[str]) -> tuple[Evidence, dict[s
     return seen, known
 
 
-def _findings(stack_file: str) -> Verdict:
+def findings_of(stack_file: str) -> Verdict:
     """The offline verdict on the stack file; nothing when the run did not say which file it is."""
     if not stack_file or not Path(stack_file).is_file():
         return Verdict()

@@ -1,10 +1,16 @@
-"""How machines and public names answer right now, for a support bundle. Reads only."""
+"""A support bundle that somebody asks for: with a stack file also its findings, and how machines and names answer now.
+
+Not a part of `bundle`, which every stage can reach: this one looks at machines and names, and so at stages itself. Reads only.
+"""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 
+from cozystack_iac.diagnosis.bundle import Case, findings_of, look, write
+from cozystack_iac.findings import Verdict
 from cozystack_iac.kube import kubeconfig as kubeconfigs
 from cozystack_iac.reachability import probes
 from cozystack_iac.reachability.outcomes import Target, judge
@@ -15,6 +21,15 @@ from cozystack_iac.talos.probe import ask_all, who
 from cozystack_iac.talos.profile import pinned
 
 PROBE_S = 10.0
+
+
+async def bundle(kubeconfig: str, folder: Path, stack_file: Path | None) -> Path:
+    """The archive's path. Raises OSError when it cannot be written."""
+    now = datetime.now(UTC)
+    seen, known = await look(kubeconfig, ())
+    findings = Verdict() if stack_file is None else findings_of(str(stack_file))
+    answers = {} if stack_file is None else await ask(stack_file, kubeconfig)
+    return write(folder, Case("", "", seen, now, findings, answers, known))
 
 
 async def ask(stack_file: Path, kubeconfig: str) -> dict[str, str]:

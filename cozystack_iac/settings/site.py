@@ -133,6 +133,12 @@ class Site(Model):
         """The machines with data disks."""
         return tuple(node for node in self.nodes if node.data_disks)
 
+    @cached_property
+    def virtual_addresses(self) -> tuple[str, ...]:
+        """Every address that moves between machines, each once, as it is written. Cached: every node's documents need all."""
+        written = [self.talos.vip, *(vip.address for node in self.nodes for vip in node.vips)]
+        return tuple(dict.fromkeys(address for address in written if address))
+
     # Effective values -----------------------------------------------------------------------------------------------
 
     @property

@@ -14,7 +14,7 @@ from cozystack_iac.settings import Node, Site
 from cozystack_iac.talos import secrets
 from cozystack_iac.talos.documents import config_patches, emit, own_patches, secret_patches
 from cozystack_iac.talos.fleet import MachineRef
-from cozystack_iac.talos.inventory import approvals, machine_refs, targets, virtual_addresses, wanted
+from cozystack_iac.talos.inventory import approvals, machine_refs, targets, wanted
 from cozystack_iac.talos.membership import ClusterMembership
 from cozystack_iac.talos.stages import EtcdBootstrap, MachineConfigRollout, NodeProbe
 from cozystack_iac.talos.upkeep import NodeVerification, TalosUpgrade
@@ -201,7 +201,7 @@ class TalosBootstrap(ComponentResource):
             {
                 "machines": _plain(machine_refs(site)),
                 "wanted": {machine: one.model_dump(mode="json") for machine, one in wanted(site).items()},
-                "virtual": list(virtual_addresses(site)),
+                "virtual": list(site.virtual_addresses),
                 "revision": hashlib.sha256("\n".join(patches).encode()).hexdigest()[:16],
                 "client_configuration": configs.client_configuration,
                 "deadline_s": site.waits.probe.total_seconds(),

@@ -27,12 +27,6 @@ def wanted(site: Site) -> dict[str, Wanted]:
     return {node.name: _wanted(site, node) for node in site.nodes}
 
 
-def virtual_addresses(site: Site) -> tuple[str, ...]:
-    """Every address that moves between machines."""
-    own = [site.talos.vip] if site.talos.vip else []
-    return tuple(dict.fromkeys([*own, *(vip.address for node in site.nodes for vip in node.vips if vip.address)]))
-
-
 def _wanted(site: Site, node: Node) -> Wanted:
     image = node.image or site.installer_image
     modules = preset.modules(Subject.of(site, node))

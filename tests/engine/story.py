@@ -20,7 +20,7 @@ from cozystack_iac.settings.load import Loaded
 from cozystack_iac.settings.reading import read
 from cozystack_iac.stage import Progress, StageFailed
 from cozystack_iac.talos.documents import config_patches, emit, own_patches
-from cozystack_iac.talos.inventory import machine_refs, targets, virtual_addresses, wanted
+from cozystack_iac.talos.inventory import machine_refs, targets, wanted
 from cozystack_iac.talos.stages import (
     BootstrapInputs,
     EtcdBootstrapProvider,
@@ -123,7 +123,7 @@ class Story:
         return VerificationInputs(
             machines=list(machine_refs(self.site)),
             wanted=wanted(self.site),
-            virtual=list(virtual_addresses(self.site)),
+            virtual=list(self.site.virtual_addresses),
             client_configuration=self.client,
             deadline_s=self.site.waits.probe.total_seconds(),
         )

@@ -16,7 +16,7 @@ from cozystack_iac import releases
 from cozystack_iac.settings.load import Loaded
 from cozystack_iac.settings.reading import read as read_site
 from cozystack_iac.talos import profile
-from cozystack_iac.talos.inventory import virtual_addresses, wanted
+from cozystack_iac.talos.inventory import wanted
 from cozystack_iac.talos.profile import BadProfile, parse, pinned, talos_of, tuned
 from tests.sites import changed, good
 from tests.talos_machine import Authority, server_context
@@ -284,4 +284,4 @@ def test_what_every_machine_has_to_run_follows_from_the_stack_file(tmp_path: Pat
     assert machines["cp1"].modules[-1] == "nvme_tcp"
     assert machines["cp2"].modules[-2:] == ("nvme_tcp", "ipmi_si")
     assert machines["cp1"].extensions == ("drbd", "zfs")
-    assert virtual_addresses(result.site) == ("10.0.0.10", "10.0.0.20")
+    assert result.site.virtual_addresses == ("10.0.0.10", "10.0.0.20")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_interface, ip_network
@@ -71,7 +71,7 @@ class Subject:
         network = self._network()
         if network is None:
             return ()
-        excluded = [f"!{one}" for one in _hosts(_all_vips(self.site))]
+        excluded = [f"!{one}" for one in _hosts(self.site.virtual_addresses)]
         return (str(network), *dict.fromkeys(excluded))
 
     def _network(self) -> IPv4Network | IPv6Network | None:
@@ -104,15 +104,7 @@ def delete(kind: str, **head: str) -> dict[str, Any]:
     return document(kind, **head) | {"$patch": "delete"}
 
 
-def _all_vips(site: Site) -> Iterator[str]:
-    if site.talos.vip:
-        yield site.talos.vip
-    for node in site.nodes:
-        for vip in node.vips:
-            yield vip.address
-
-
-def _hosts(addresses: Iterator[str]) -> Iterator[str]:
+def _hosts(addresses: Iterable[str]) -> Iterator[str]:
     for address in addresses:
         try:
             yield str(ip_network(ip_address(address)))

@@ -201,11 +201,6 @@ class PresentProvider(StageProvider[PresentInputs, PresentOutputs]):
         return PresentOutputs(found=[each.name for each in inputs.objects])
 
 
-class Present(StageResource, module="cozystack", name="Present"):
-    def __init__(self, name: str, inputs: Mapping[str, Any], opts: Any = None) -> None:
-        super().__init__(PresentProvider(), name, inputs, opts)
-
-
 def _unknown(ref: Ref, error: KubeError) -> StageFailed:
     return StageFailed(
         f"Whether {ref} exists already could not be found out.",

@@ -181,7 +181,7 @@ class RootTenantPatchProvider(StageProvider[TenantInputs, TenantOutputs]):
                 except Refused as error:
                     if error.status in (400, 422):
                         raise _refused(error) from None
-                    last = f"refused for now: {error}"  # the aggregator's own way in is not open yet
+                    last = f"refused, and asked again: {error}"  # as long as the aggregator's own way in is not open
                 progress.say(f"waiting for the root tenant ({last})")
                 await asyncio.sleep(TENANT_EVERY_S)
 

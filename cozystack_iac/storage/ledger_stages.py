@@ -36,11 +36,7 @@ class LedgerInputs(Properties):
 
     @property
     def identity(self) -> Identity | None:
-        """Who we are to a machine that this cluster configured; None as long as the cluster has no secrets."""
-        try:
-            return Identity.from_client_configuration(self.client_configuration)
-        except ValueError:
-            return None
+        return Identity.if_any(self.client_configuration)
 
 
 class LedgerOutputs(Properties):

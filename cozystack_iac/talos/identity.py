@@ -46,6 +46,14 @@ class Identity:
         return cls._checked(ca, certificate, key)
 
     @classmethod
+    def if_any(cls, configuration: Mapping[str, str]) -> Self | None:
+        """Who we are to a machine that this cluster configured; None as long as the cluster has no secrets."""
+        try:
+            return cls.from_client_configuration(configuration)
+        except ValueError:
+            return None
+
+    @classmethod
     def from_talosconfig(cls, text: str) -> Self:
         """From the current context of a talosconfig file. Raises ValueError; the message holds no secret."""
         try:

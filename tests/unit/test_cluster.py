@@ -17,7 +17,7 @@ from cozystack_iac.findings import Verdict
 from cozystack_iac.settings import Site
 
 # Stages that only ask once and answer at once; all others may wait for minutes.
-INSTANT = {"NodeProbe", "Unclaimed", "ClassesFit", "KubeconfigFile", "InstallStarted", "InstallRecord"}
+INSTANT = {"NodeProbe", "ClassesFit", "KubeconfigFile", "InstallStarted", "InstallRecord"}
 STAGE = "pulumi-python:dynamic/cozystack:"
 ROOT = Path(__file__).parents[2]
 B64 = base64.b64encode(b"pem").decode()

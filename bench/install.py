@@ -2,7 +2,7 @@
 
     python -m bench.install [--scenario NAME] [--scale 60]
 
-The product's own program and stages on the cluster in memory (see tests/engine/platform_story.py), beginning with registered
+The product's own program and stages on the cluster in memory (see lab/story/platform.py), beginning with registered
 nodes. At scale 60 one second of the machine it runs on is a minute of the world's: what the program, the simulators and the
 scripts of the storage jobs (real shells, two per node) compute counts sixty-fold, so both are named. Budget: 1.05.
 """
@@ -20,7 +20,7 @@ from rich.console import Console
 from lab import scenario
 from lab.critical_path import measured, side_by_side
 from lab.scenario import Scenario
-from tests.engine.platform_story import platform_story
+from lab.story.platform import platform_story
 
 BUDGET = 1.05
 

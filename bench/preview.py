@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 
 from lab import toolchain
 from lab.session import CHECKOUT, Session
-from tests.engine.site import stack_config
+from lab.stack import checked_in
 
 ROUNDS = 5
 BUDGET = 1.25
@@ -38,7 +38,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         tools = toolchain.ensure(root, console=Console(stderr=True))
-        config = stack_config(PREFIX, {"cp1", "cp2", "cp3"}) | {"cozystack:checks": "offline"}
+        config = checked_in(PREFIX, {"cp1", "cp2", "cp3"}) | {"cozystack:checks": "offline"}
         real = _session(root / "real", tools, config)
         floor = _session(root / "floor", tools, {})
         program = root / "floor" / "program"

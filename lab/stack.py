@@ -1,4 +1,4 @@
-"""The stack file that fits a scenario. Pure.
+"""The stack file that fits a scenario, and the checked-in one fitted to other addresses.
 
 Nearly everything follows from the machines; what a scenario wants otherwise stands in its `stack:`, spelled like a stack file
 without the `cozystack:` prefix. There `nodes` maps machine names to changes. A value of `null` takes a key away.
@@ -6,13 +6,17 @@ without the `cozystack:` prefix. There `nodes` maps machine names to changes. A 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ruamel.yaml import YAML
+
 from cozystack_iac import releases
 from lab.scenario import MachineSpec, Scenario
 
+_CHECKOUT = Path(__file__).resolve().parents[1]
 CHART = str(Path(__file__).parent / "charts" / "cozy-installer")
 
 
@@ -25,6 +29,20 @@ def stack_file(scenario: Scenario) -> dict[str, Any]:
         raise ValueError(f"stack.nodes names machines that do not exist: {', '.join(sorted(unknown))}")
     made["nodes"] = [_changed(_node(machine), changes.get(machine.name, {})) for machine in scenario.machines]
     return {f"cozystack:{key}": value for key, value in made.items()}
+
+
+def checked_in(prefix: str, machines: set[str]) -> dict[str, Any]:
+    """The configuration of `Pulumi.lab.yaml`, moved to the loopback /16 `prefix` and reduced to `machines`."""
+    text = re.sub(r"127\.10\.", f"{prefix}.", (_CHECKOUT / "Pulumi.lab.yaml").read_text(encoding="utf-8"))
+    config: dict[str, Any] = YAML(typ="safe", pure=True).load(text)["config"]
+    config["cozystack:nodes"] = [node for node in config["cozystack:nodes"] if node["name"] in machines]
+    approved = config.get("cozystack:storage", {}).get("approvedDisks")
+    if approved:
+        config["cozystack:storage"]["approvedDisks"] = {n: d for n, d in approved.items() if n in machines}
+    chart = config.get("cozystack:platform", {}).get("chart", "")
+    if chart and "://" not in chart:
+        config["cozystack:platform"]["chart"] = str(_CHECKOUT / chart)
+    return config
 
 
 def _derived(scenario: Scenario) -> dict[str, Any]:

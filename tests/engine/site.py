@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from ruamel.yaml import YAML
 
-from lab import control, launch, scenario, toolchain
+from lab import control, launch, scenario, stack, toolchain
 from lab.session import CHECKOUT, Session
 from lab.state import StateDir
 
@@ -56,7 +55,7 @@ def site(
     chosen = scenario.load(SCENARIOS / f"{name}.yaml").relocated(prefix)
     chosen = chosen.model_copy(update={"scale": scale or chosen.scale})
     stack_file = root / "stack.yaml"
-    config = stack_config(prefix, {m.name for m in chosen.machines})
+    config = stack.checked_in(prefix, {m.name for m in chosen.machines})
     config["cozystack:access"]["kubeconfigFile"] = str(root / "handed-out.kubeconfig")
     with stack_file.open("w") as file:
         YAML(typ="safe", pure=True).dump({"config": config}, file)
@@ -68,20 +67,6 @@ def site(
             yield LabSite(state, session, other, config)
     finally:
         launch.down(state)
-
-
-def stack_config(prefix: str, machines: set[str]) -> dict[str, Any]:
-    """Pulumi.lab.yaml, moved to `prefix` and reduced to `machines`."""
-    text = (CHECKOUT / "Pulumi.lab.yaml").read_text()
-    config: dict[str, Any] = YAML(typ="safe", pure=True).load(re.sub(r"127\.10\.", f"{prefix}.", text))["config"]
-    config["cozystack:nodes"] = [node for node in config["cozystack:nodes"] if node["name"] in machines]
-    approved = config.get("cozystack:storage", {}).get("approvedDisks")
-    if approved:
-        config["cozystack:storage"]["approvedDisks"] = {n: d for n, d in approved.items() if n in machines}
-    chart = config.get("cozystack:platform", {}).get("chart", "")
-    if chart and "://" not in chart:
-        config["cozystack:platform"]["chart"] = str(CHECKOUT / chart)
-    return config
 
 
 @dataclass

@@ -11,8 +11,8 @@ from ruamel.yaml import YAML
 
 from lab import toolchain
 from lab.session import Session
+from lab.stack import checked_in
 from tests.addresses import prefix
-from tests.engine.site import stack_config
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -22,7 +22,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
     """The program without any lab behind it: nothing listens on these addresses."""
     tools = toolchain.ensure(tmp_path, console=Console(stderr=True))
     stack_file = tmp_path / "stack.yaml"
-    write(stack_file, stack_config(prefix(), {"cp1", "cp2", "cp3"}))
+    write(stack_file, checked_in(prefix(), {"cp1", "cp2", "cp3"}))
     made = Session(tmp_path, tools, stack_file)
     made.prepare()
     yield made
@@ -34,7 +34,7 @@ def write(path: Path, config: dict[str, Any]) -> None:
 
 
 def test_a_blocking_finding_stops_the_preview_with_the_table_and_contacts_nothing(session: Session) -> None:
-    config = stack_config(prefix(), {"cp1", "cp2", "cp3"})
+    config = checked_in(prefix(), {"cp1", "cp2", "cp3"})
     config["cozystack:talos"]["vip"] = config["cozystack:nodes"][0]["address"]
     config["cozystack:network"]["podCIDR"] = "banana"
     session.configure(config)
@@ -55,7 +55,7 @@ def test_machines_that_do_not_answer_stop_the_preview_all_at_once(session: Sessi
 
 
 def thousand(prefix: str) -> list[dict[str, Any]]:
-    base = stack_config(prefix, {"cp1", "cp2", "cp3"})["cozystack:nodes"]
+    base = checked_in(prefix, {"cp1", "cp2", "cp3"})["cozystack:nodes"]
     workers = [
         {
             "name": f"w{n}",
@@ -70,7 +70,7 @@ def thousand(prefix: str) -> list[dict[str, Any]]:
 
 
 def large(prefix: str, nodes: Any) -> dict[str, Any]:
-    config = stack_config(prefix, {"cp1", "cp2", "cp3"})
+    config = checked_in(prefix, {"cp1", "cp2", "cp3"})
     config["cozystack:network"]["nodeCIDR"] = f"{prefix}.0.0/16"
     config["cozystack:network"]["podCIDR"] = "10.128.0.0/9"
     config["cozystack:checks"] = "offline"

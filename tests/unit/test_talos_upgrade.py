@@ -1,4 +1,4 @@
-"""Who is upgraded, and in which order. (What happens to machines meanwhile: tests/faults/test_talos_upgrade.py.)"""
+"""Who is upgraded, and in which order. (What happens to machines meanwhile: tests/stories/test_talos_upgrade.py.)"""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from cozystack_iac.kube.client import Ref
 from cozystack_iac.platform import claim
 from lab import scenario
 from lab.scenario import Scenario
-from tests.engine.platform_story import Story, platform_story
-from tests.engine.program import HELM
+from lab.story.engine import HELM
+from lab.story.platform import Story, platform_story
 
 PREFIX = f"127.{130 + os.getpid() % 120}"
 HOSTED = {"guardrail": "VER-008", "reason": "tried on staging"}

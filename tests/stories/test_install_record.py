@@ -7,8 +7,8 @@ import pytest
 
 from cozystack_iac import record, report
 from lab import scenario
+from lab.story.platform import Story, platform_story
 from tests.addresses import prefix
-from tests.engine.platform_story import Story, platform_story
 
 
 def chosen(name: str) -> scenario.Scenario:

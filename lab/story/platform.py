@@ -52,9 +52,9 @@ from lab.plugins.talos import secrets
 from lab.plugins.talos.provider import client_configuration, machine_configuration
 from lab.scenario import ApiRefusal, Effect, Scenario
 from lab.stack import stack_file
+from lab.story.engine import Program
+from lab.story.machines import machine_secrets
 from lab.world import World
-from tests.engine.program import Program
-from tests.engine.story import machine_secrets
 
 INSIDE = "from inside the cluster"  # the kubeconfig of the simulators
 SCALE = 1000.0  # real-life seconds per second

@@ -11,8 +11,8 @@ import pytest
 
 from cozystack_iac.kube.client import Ref
 from lab.scenario import FOLDER, Scenario, load
+from lab.story.platform import Story, platform_story
 from tests.addresses import prefix
-from tests.engine.platform_story import Story, platform_story
 
 CONFIGURATIONS = Ref("piraeus.io/v1", "linstorsatelliteconfigurations")
 pytestmark = pytest.mark.timeout(90)

@@ -16,8 +16,8 @@ from cozystack_iac.storage.jobs import ENFORCE
 from lab import scenario
 from lab.events import Event
 from lab.platform import zpool
+from lab.story.platform import Outcome, Story, platform_story
 from tests.addresses import prefix
-from tests.engine.platform_story import Outcome, Story, platform_story
 
 ONLINE = ("pulumi-python:dynamic/cozystack:ZpoolsOnline", "lab-zpools-online")
 

@@ -10,7 +10,7 @@ import pytest
 
 from lab import scenario
 from lab.scenario import InstallExpectation, PlanExpectation, Scenario
-from tests.engine.platform_story import Outcome, Story, platform_story
+from lab.story.platform import Outcome, Story, platform_story
 
 PREFIX = f"127.{130 + os.getpid() % 120}"  # runs side by side do not meet
 PATIENCE_S = 60.0

@@ -13,8 +13,8 @@ from cozystack_iac.storage import zfs
 from cozystack_iac.storage.jobs import ENFORCE, JOBS, Batch, ended
 from lab import scenario
 from lab.scenario import MachineChange, Scenario
+from lab.story.platform import Story, platform_story
 from tests.addresses import prefix
-from tests.engine.platform_story import Story, platform_story
 
 DONE = "helm * pending-install"  # the next link of the install has begun
 ONE, THREE = ("nodes-1", "nodes-3")

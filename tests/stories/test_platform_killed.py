@@ -9,8 +9,8 @@ import pytest
 
 from cozystack_iac import record
 from lab import scenario
+from lab.story.platform import Story, platform_story
 from tests.addresses import prefix
-from tests.engine.platform_story import Story, platform_story
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 

@@ -28,10 +28,10 @@ class EngineGone(BaseException):
 
 
 class EngineWatch:
-    """Knows whether the engine that started this provider process still lives.
+    """Knows whether the engine that started this process still lives.
 
-    A killed engine leaves its providers running (docs/architecture.md, "Killed runs"). The parent process is the first
-    sign, the engine's address (the provider's last argument) the second: a shell between the two would hide the first.
+    The parent process is the first sign, the engine's address (an argument of every plugin) the second: a shell between the two
+    hides the first, and so does an engine that died before anybody looked.
     """
 
     def __init__(self, *, parent: Callable[[], int] = os.getppid, address: tuple[str, int] | None = None) -> None:
@@ -55,10 +55,14 @@ class EngineWatch:
                 self._running -= 1
                 self._idle.notify_all()
 
-    def guard(self) -> None:
-        """Look for ever; once the engine is gone, let running operations reach a safe point, then end this process."""
+    def wait(self) -> None:
+        """Returns once the engine is gone."""
         while not self.gone.wait(POLL_S):
             self.look()
+
+    def guard(self) -> None:
+        """Once the engine is gone, let running operations reach a safe point, then end this process."""
+        self.wait()
         with self._idle:
             self._idle.wait_for(lambda: self._running == 0, timeout=30)
         os._exit(1)
@@ -74,12 +78,14 @@ def _listens(host: str, port: int) -> bool:
         return True  # slow is not dead
 
 
-def _engine_address(argv: list[str]) -> tuple[str, int] | None:
+def engine_address(argv: list[str]) -> tuple[str, int] | None:
+    """Where the engine listens: the last argument of every plugin it starts. None for a plugin that runs by itself."""
     host, _, port = (argv[-1] if argv else "").rpartition(":")
     return (host, int(port)) if host and port.isdigit() else None
 
 
 _engine = EngineWatch()
+_watching = threading.Lock()
 
 
 def run(work: Coroutine[Any, Any, T], heartbeat: Callable[[], None] | None = None) -> T:
@@ -89,15 +95,24 @@ def run(work: Coroutine[Any, Any, T], heartbeat: Callable[[], None] | None = Non
         return asyncio.run(until_gone(work, engine, heartbeat))
 
 
+def begin(argv: list[str] | None = None) -> None:
+    """Watch the engine from now on and end this process once it is gone. `argv`: the plugin's arguments. Harmless twice.
+
+    Where this package is installed, every provider process of Python's calls it before anything else (`engine_watch.pth`).
+    """
+    global _engine
+    if not _watching.acquire(blocking=False):
+        return
+    _engine = EngineWatch(address=engine_address(sys.argv[1:] if argv is None else argv))
+    threading.Thread(target=_engine.guard, name="engine-watch", daemon=True).start()
+
+
 def serve_as_provider() -> None:
     """Once per provider process: quiet frames, and no orphan."""
-    global _engine
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    if main is None or main.name != "pulumi.dynamic.__main__" or getattr(sys, "tracebacklimit", None) == 0:
-        return
-    sys.tracebacklimit = 0  # users of a failed stage read the message, not our frames
-    _engine = EngineWatch(address=_engine_address(sys.argv[1:]))
-    threading.Thread(target=_engine.guard, name="engine-watch", daemon=True).start()
+    if main is not None and main.name == "pulumi.dynamic.__main__":
+        sys.tracebacklimit = 0  # users of a failed stage read the message, not our frames
+        begin()
 
 
 async def until_gone(

@@ -156,12 +156,18 @@ class Engine:
         return str(json.loads(self._capture(["whoami", "--json"])).get("url") or "")
 
     def _call(self, arguments: Sequence[str]) -> int:
+        """Raises KeyboardInterrupt after an interrupted engine has ended: it got the same signal and does so in its own order."""
         process = subprocess.Popen([self._executable, *arguments], cwd=self._project, env=self._env)
+        interrupted = False
         while True:
             try:
-                return process.wait()
+                code = process.wait()
+                break
             except KeyboardInterrupt:
-                continue  # the engine got the same signal and ends in its own order
+                interrupted = True
+        if interrupted:
+            raise KeyboardInterrupt
+        return code
 
     def _capture(self, arguments: Sequence[str]) -> str:
         done = subprocess.run(
@@ -192,6 +198,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RunnerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted; `make up` continues from here", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,12 +21,15 @@ from lab.supervisor import LabFailed, process_bytes
 from lab.toolchain import ToolchainError
 
 OK, RED, NOT_RUNNING = 0, 1, 3
+PARENT_POLL_S = 0.5
 _SCENARIOS = Path(__file__).parent / "scenarios"
 _MIB = 2**20
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
+    if not getattr(args, "held", False):  # a supervisor has its own way to end with its holder
+        _end_with_make()
     console = Console(highlight=False, soft_wrap=True)
     try:
         return int(args.run(args, StateDir(args.state), console))
@@ -33,6 +38,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return RED
     except KeyboardInterrupt:
         return 130
+
+
+def _end_with_make() -> None:
+    """A `make` that was killed cannot end what it started; whoever holds a lab lets it go by dying."""
+    if "MAKELEVEL" not in os.environ:
+        return
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_POLL_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="make-watch", daemon=True).start()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -51,6 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--scenario", default="three-nodes", help="a file, or the name of one in lab/scenarios")
     up.add_argument("--prefix", help="move every address to another loopback /16, written like 127.20")
     up.add_argument("--foreground", action="store_true", help="stay in this terminal; ^C takes the lab down")
+    up.add_argument(
+        "--held", action="store_true", help=argparse.SUPPRESS
+    )  # stdin is the lifeline of whoever started it
     up.set_defaults(run=_up)
 
     status = commands.add_parser("status", parents=[state], help="what runs; exit 0 healthy, 1 not, 3 nothing runs")
@@ -80,7 +102,7 @@ def _up(args: argparse.Namespace, state: StateDir, console: Console) -> int:
     chosen = _scenario(args.scenario, args.prefix)
     if args.foreground:
         with state.locked():
-            asyncio.run(launch.foreground(state, chosen, console).run())
+            asyncio.run(launch.foreground(state, chosen, console, held=args.held).run())
         return OK
     before = state.read()
     record = launch.up(state, chosen, console)

@@ -7,21 +7,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from rich.console import Console
 
-from lab import toolchain
+from lab import belongings, toolchain
 from lab.children import port_open, tail
 from lab.controlplane import BINARIES
 from lab.scenario import Scenario
 from lab.state import ProcessRecord, Record, StateDir, fingerprint
-from lab.supervisor import LabFailed, Supervisor, address_problems
+from lab.supervisor import STAY, STOPS_WITHIN_S, LabFailed, Supervisor, address_problems
 
 READY_WITHIN_S = 120.0  # measured: 5 s on idle cores; the rest is for a machine that does other things
-STOPS_WITHIN_S = 40.0
 PORTS_WITHIN_S = 10.0
 SOCKET_PATH_BYTES = 103  # sockaddr_un holds 104 bytes on macOS, 108 on Linux, the closing zero included
 _CHECKOUT = Path(__file__).resolve().parents[1]
@@ -47,9 +48,50 @@ def up(state: StateDir, scenario: Scenario, console: Console) -> Record:
     Raises LabFailed: another scenario runs here, an address is taken, a process did not come up. ToolchainError when a tool
     cannot be had.
     """
+    with held(state, scenario, console) as lab:
+        lab.stays()
+        return lab.record
+
+
+@dataclass
+class Held:
+    """A lab that ends with its holder. `started`: by the holder; one that was running already is nobody's to end."""
+
+    record: Record
+    started: bool
+    _lifeline: IO[bytes] | None = None
+
+    def stays(self) -> None:
+        """From now on the lab goes on when the block or this process ends."""
+        if self._lifeline is not None:
+            self._lifeline.write(STAY)
+            self._lifeline.close()
+            self._lifeline = None
+
+
+@contextmanager
+def held(state: StateDir, scenario: Scenario, console: Console) -> Iterator[Held]:
+    """A lab for as long as the block, unless it is told that it `stays()`; with it ends everything that works on it.
+
+    The supervisor holds the other end of a pipe, so it notices even that this process was killed. Raises like `up`.
+    """
     running = _running(state, scenario)
     if running is not None:
-        return _until_ready(state, running.supervisor.pid, lambda: None)
+        yield Held(_until_ready(state, running.supervisor.pid, lambda: None), started=False)
+        return
+    process = _start(state, scenario, console)
+    lab = None
+    try:
+        lab = Held(_until_ready(state, process.pid, process.poll), started=True, _lifeline=process.stdin)
+        yield lab
+    finally:
+        if lab is None or lab._lifeline is not None:
+            down(state)
+        if process.stdin is not None:
+            process.stdin.close()
+
+
+def _start(state: StateDir, scenario: Scenario, console: Console) -> subprocess.Popen[bytes]:
     prepare(state, scenario, console)
     state.logs.mkdir(parents=True, exist_ok=True)
     argv = [
@@ -58,6 +100,7 @@ def up(state: StateDir, scenario: Scenario, console: Console) -> Record:
         "lab",
         "up",
         "--foreground",
+        "--held",
         "--state",
         str(state.root),
         "--scenario",
@@ -65,21 +108,20 @@ def up(state: StateDir, scenario: Scenario, console: Console) -> Record:
     ]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(_CHECKOUT), os.environ.get("PYTHONPATH")]))}
     with state.supervisor_log.open("wb") as log:
-        process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True
+        return subprocess.Popen(
+            argv, bufsize=0, stdin=subprocess.PIPE, stdout=log, stderr=log, env=env, start_new_session=True
         )
-    try:
-        return _until_ready(state, process.pid, process.poll)
-    except KeyboardInterrupt:
-        down(state)
-        raise
 
 
-def foreground(state: StateDir, scenario: Scenario, console: Console) -> Supervisor:
-    """A supervisor for this process, after the same checks as `up`. The caller holds `state.locked()`."""
+def foreground(state: StateDir, scenario: Scenario, console: Console, *, held: bool = False) -> Supervisor:
+    """A supervisor for this process, after the same checks as `up`. The caller holds `state.locked()`.
+
+    `held`: stdin is the lifeline of whoever started it.
+    """
     tools = prepare(state, scenario, console)
     state.prepare()
-    return Supervisor(state, scenario, {name: tools.path(name) for name in BINARIES}, console)
+    lifeline = sys.stdin.fileno() if held else None
+    return Supervisor(state, scenario, {name: tools.path(name) for name in BINARIES}, console, lifeline)
 
 
 def prepare(state: StateDir, scenario: Scenario, console: Console) -> toolchain.Toolchain:
@@ -136,10 +178,11 @@ def _why_not(state: StateDir, record: Record | None) -> str:
 def down(state: StateDir) -> Down:
     """End the lab, also what a crash left of it; returns when its processes are gone and its ports closed.
 
-    Only processes whose pid and start time are on record are ended. Harmless when nothing runs.
+    Ended are the processes on record (by pid and start time), and those that carry this lab's mark. Harmless when nothing runs.
     """
     record = state.read()
     if record is None:
+        belongings.end(belongings.mark(state.root))
         return Down(was_there=False)
     began = time.monotonic()
     if record.supervisor.identity.signal(signal.SIGTERM):
@@ -157,10 +200,11 @@ def _clean(state: StateDir, record: Record) -> list[str]:
     for each in left:
         each.identity.end(grace_s=0 if each is record.supervisor else 5)
     survivors = [each for each in left if each.identity.alive()]
+    ended = belongings.end(belongings.mark(state.root))
     if survivors:
         raise LabFailed(f"these processes of the lab could not be ended: {', '.join(map(_named, survivors))}")
     state.forget()
-    return [_named(each) for each in left]
+    return [*map(_named, left), *ended]
 
 
 def _named(record: ProcessRecord) -> str:

@@ -18,7 +18,7 @@ from lab import stack as stacks
 from lab.critical_path import critical_path, measured, side_by_side
 from lab.scenario import Scenario
 from lab.session import CHECKOUT, Session
-from lab.state import StateDir
+from lab.state import Record, StateDir
 from lab.supervisor import LabFailed
 
 DEFAULT = "three-nodes"  # the scenario that Pulumi.lab.yaml describes
@@ -42,15 +42,38 @@ def fitting(state: StateDir, scenario: Scenario) -> Path:
 
 
 def play(state: StateDir, scenario: Scenario, console: Console, stack_file: Path | None = None) -> int:
-    """Lab up, preview, up, access summary, times. Continues where an earlier run stopped; returns an exit code."""
+    """Lab up, preview, up, access summary, times. Continues where an earlier run stopped; returns an exit code.
+
+    The lab goes on afterwards, after a failure as well, so that there is something to look at. When this process is interrupted
+    or killed, a lab that it had started ends with it.
+    """
     stack_file = stack_file or fitting(state, scenario)
     played = session(state, console, stack_file)
     began = time.monotonic()
-    record = launch.up(state, scenario, console)
-    lab_s = time.monotonic() - began
+    with launch.held(state, scenario, console) as lab:
+        try:
+            code = _installed(played, lab.record, state, scenario, stack_file, console, began)
+        except KeyboardInterrupt:
+            played.end()
+            after = "ends with it" if lab.started else "was running before and goes on: `make lab-down` ends it"
+            console.print(f"interrupted; the lab {after}")
+            raise
+        lab.stays()
+    return code
+
+
+def _installed(
+    played: Session,
+    record: Record,
+    state: StateDir,
+    scenario: Scenario,
+    stack_file: Path,
+    console: Console,
+    began: float,
+) -> int:
+    phases = [("lab ready", time.monotonic() - began)]
     console.rule("preview: the plan gate")
     played.prepare()
-    phases = [("lab ready", lab_s)]
     span = (0.0, 0.0)
     for title, operation, flags in (
         ("preview", "preview", ["--non-interactive"]),

@@ -17,6 +17,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from cozystack_iac.runner import GATED, POLICY_PACK, Engine, environment
+from lab import belongings
 from lab.toolchain import Toolchain
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -45,6 +46,7 @@ class Session:
         self.environment = environment(
             {
                 **tools.environment(_without_secrets(os.environ)),
+                **belongings.mark(self._state),
                 "PULUMI_BACKEND_URL": (self._state / "backend").as_uri(),
                 "PULUMI_CONFIG_PASSPHRASE": self._passphrase(),
             }
@@ -106,15 +108,22 @@ class Session:
             start_new_session=True,
         )
 
-    @staticmethod
-    def finish(process: subprocess.Popen[str], timeout_s: float = 600) -> Done:
+    def finish(self, process: subprocess.Popen[str], timeout_s: float = 600) -> Done:
+        """Wait for the engine; one that is not waited for to its end is ended, with its plugins."""
         try:
             output, _ = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            process.kill()
+            self.end()
             output, _ = process.communicate()
             return Done(-1, output + f"\n[the engine was ended after {timeout_s:.0f} s]")
+        except BaseException:
+            self.end()
+            raise
         return Done(process.returncode, output)
+
+    def end(self) -> None:
+        """End every engine of this stack that still runs, and what it has started."""
+        belongings.end(belongings.mark(self._state))
 
     def preview(self, *extra: str) -> Done:
         return self.pulumi("preview", *extra)

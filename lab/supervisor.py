@@ -1,14 +1,19 @@
 """The one process of a lab: owns the real children, runs every simulator as a task, and writes down what happens to both.
 
 A child or a simulator that ends unasked is a problem of the record and makes `status` red; the rest runs on, so that there is
-something to look at. SIGTERM and SIGINT stop everything in order.
+something to look at. SIGTERM and SIGINT stop everything in order, and so does the end of whoever holds the lab. Engines that work
+on it, and their plugins, carry its mark and end with it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
+import os
 import signal
+import sys
+import threading
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -19,7 +24,7 @@ from typing import Any, TextIO
 import psutil
 from rich.console import Console
 
-from lab import doors, platform
+from lab import belongings, doors, platform
 from lab.children import Child, ChildDied, Children, describe_exit
 from lab.cluster import ClusterSimulator
 from lab.control import ControlServer
@@ -32,6 +37,11 @@ from lab.state import Memory, ProcessRecord, Record, StateDir, fingerprint
 from lab.world import World
 
 MEMORY_EVERY_S = 5.0
+STAY = b"s"  # written by a holder that ends and lets the lab go on
+STOPS_WITHIN_S = 40.0
+STANDSTILL_S = (
+    8.0  # wall time the event loop may take for one turn; a thousand machines on two cores stay below a second
+)
 
 
 class LabFailed(Exception):
@@ -41,8 +51,17 @@ class LabFailed(Exception):
 class Supervisor:
     """Runs one scenario in one state directory, until told to stop."""
 
-    def __init__(self, state: StateDir, scenario: Scenario, binaries: Mapping[str, Path], console: Console) -> None:
+    def __init__(
+        self,
+        state: StateDir,
+        scenario: Scenario,
+        binaries: Mapping[str, Path],
+        console: Console,
+        lifeline: int | None = None,
+    ) -> None:
+        """`lifeline`: a descriptor whose other end is held by whoever the lab must not outlive."""
         self._state = state
+        self._lifeline = lifeline
         self._scenario = scenario
         self._binaries = binaries
         self._console = console
@@ -59,6 +78,9 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
+        if self._lifeline is not None:
+            watch = threading.Thread(target=self._end_with_holder, args=(self._lifeline, loop), daemon=True)
+            watch.start()
         began = time.monotonic()
         self._state.write(self._record)
         try:
@@ -67,8 +89,10 @@ class Supervisor:
                 world.log.record("lab", "ready", seconds=self._record.ready_s)
                 self._console.print(f"ready in {self._record.ready_s} s")
                 self._spawn("memory", self._watch_memory())
+                self._spawn("beat", self._beat())
                 await self._stop.wait()
                 self._enter("stopping")
+                await asyncio.to_thread(belongings.end, belongings.mark(self._state.root))
         except (ChildDied, TimeoutError, OSError, LabFailed) as error:
             self._fail(str(error))
             raise LabFailed(str(error)) from None
@@ -76,6 +100,30 @@ class Supervisor:
             self._fail(f"{type(error).__name__}: {error}")
             raise
         self._state.forget()
+
+    async def _beat(self) -> None:
+        """A loop that stands still cannot say why. The alarm is a thread without Python's lock, so nothing can hold it up."""
+        beat_s = STANDSTILL_S / 4
+        with contextlib.ExitStack() as stack:
+            stack.callback(faulthandler.cancel_dump_traceback_later)
+            while True:
+                faulthandler.dump_traceback_later(STANDSTILL_S, file=sys.stderr)
+                before = time.monotonic()
+                await asyncio.sleep(beat_s)
+                if (late_s := time.monotonic() - before - beat_s) > STANDSTILL_S:
+                    self._problem(
+                        f"the lab stood still for {late_s:.0f} s; where it stood is in {self._state.supervisor_log}"
+                    )
+
+    def _end_with_holder(self, lifeline: int, loop: asyncio.AbstractEventLoop) -> None:
+        """In a thread: even a lab whose loop is stuck ends with its holder, by force if it must."""
+        if os.read(lifeline, 1) == STAY:
+            return
+        with contextlib.suppress(RuntimeError):  # the loop has ended already
+            loop.call_soon_threadsafe(self._stop.set)
+        time.sleep(STOPS_WITHIN_S)
+        belongings.end(belongings.mark(self._state.root))
+        os._exit(1)  # the kernel ends the children
 
     @asynccontextmanager
     async def _running(self, began: float) -> AsyncIterator[World]:

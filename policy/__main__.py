@@ -3,7 +3,7 @@
 from pulumi_policy import EnforcementLevel, PolicyPack
 
 from policy.guardrails.policies import POLICIES
-from policy.watch import end_with_parent
+from policy.watch import end_with_engine
 
-end_with_parent()
+end_with_engine()
 PolicyPack(name="cozystack-guardrails", enforcement_level=EnforcementLevel.MANDATORY, policies=list(POLICIES))

@@ -1,12 +1,76 @@
-"""Fixtures shared by all tests."""
+"""Fixtures shared by all tests, and the owner of everything that a run starts."""
 
+from __future__ import annotations
+
+import os
+import subprocess
 import sys
+import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from lab import belongings
+
 VECTORS = Path(__file__).parents[2] / "shared" / "vectors"
+SLOWER_THAN_S = 600.0  # what the whole suite may take on two cores with tools cached
+SLOWEST = 10
+ENDS_WITHIN_S = 10.0  # a plugin notices within a second or so that its engine is gone
+
+_watcher = pytest.StashKey["subprocess.Popen[bytes]"]()
+_began = pytest.StashKey[float]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Mark what this run starts. A watcher outlives the run, however that ends, and ends what is left of it."""
+    config.stash[_began] = time.monotonic()
+    if hasattr(config, "workerinput"):
+        return  # a worker of a run that has its watcher
+    run = os.environ[belongings.RUN] = uuid.uuid4().hex
+    environment = {name: value for name, value in os.environ.items() if name != belongings.RUN}
+    config.stash[_watcher] = subprocess.Popen(
+        [sys.executable, "-m", "lab.belongings", run],
+        cwd=Path(__file__).parents[1],
+        env=environment,
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A test that leaves a process behind has not passed, whatever it said."""
+    if _watcher not in session.config.stash:
+        return
+    mine = {belongings.RUN: os.environ[belongings.RUN]}
+    deadline = time.monotonic() + ENDS_WITHIN_S
+    while (left := belongings.marked(mine)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if left:
+        print(
+            "\nleft behind by the tests, and ended now:", *map(belongings.describe, left), sep="\n  ", file=sys.stderr
+        )
+        belongings.end(mine)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if watcher := config.stash.get(_watcher, None):
+        watcher.communicate()
+        del os.environ[belongings.RUN]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Where the time went, when it went."""
+    took_s = time.monotonic() - config.stash[_began]
+    if took_s < SLOWER_THAN_S:
+        return
+    reports = [r for reports in terminalreporter.stats.values() for r in reports if isinstance(r, pytest.TestReport)]
+    terminalreporter.section(f"{took_s:.0f} s are too long: the slowest {SLOWEST}")
+    for report in sorted(reports, key=lambda each: each.duration, reverse=True)[:SLOWEST]:
+        terminalreporter.write_line(f"{report.duration:7.1f} s {report.when:<8} {report.nodeid}")
 
 
 @pytest.fixture(scope="session")

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
-import time
 
 from pulumi.provider.experimental import server
 from pulumi.provider.experimental.provider import DiffResponse, PropertyDiff, PropertyDiffKind, Provider
 
-PARENT_POLL_S = 1.0
+from cozystack_iac import engine_watch
 
 
 def serve(version: str, provider: Provider) -> None:
     """Serve until the engine ends the process or disappears."""
     # The SDK appends the traceback to every error it hands to the engine; without frames only the text remains.
     sys.tracebacklimit = 0
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    engine_watch.begin()  # a killed engine tells nobody, and an orphaned plugin would stay for ever
     server.main(sys.argv[1:], version, provider)
-
-
-def _end_with_parent(parent: int) -> None:
-    """A SIGKILLed engine tells nobody, and an orphaned plugin would stay for ever."""
-    while os.getppid() == parent:
-        time.sleep(PARENT_POLL_S)
-    os._exit(1)
 
 
 def token(urn: str) -> str:

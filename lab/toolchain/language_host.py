@@ -12,7 +12,6 @@ import queue
 import signal
 import sys
 import threading
-import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
@@ -28,12 +27,12 @@ from google.protobuf import empty_pb2, json_format
 from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
 from pulumi.runtime.proto import language_pb2, language_pb2_grpc, plugin_pb2
 
+from cozystack_iac.engine_watch import EngineWatch, engine_address
 from lab.toolchain import project
 from lab.toolchain.child import SHOWN
 from lab.toolchain.children import Child, Children, in_environment_of, inherited_environment, interpreter
 from lab.toolchain.policy_gate import PolicyGate
 
-_PARENT_POLL_S = 0.5
 Output = language_pb2.RunPluginResponse
 
 
@@ -266,14 +265,13 @@ def serve(engine: str) -> None:
     """Serve until the engine says goodbye (SIGINT or SIGTERM) or is gone; leaves no child behind."""
     # Calls that this host does not implement are an answer, not an accident to print.
     logging.getLogger("grpc").setLevel(logging.CRITICAL + 1)
-    parent, over = os.getppid(), threading.Event()
+    alive, over = EngineWatch(address=engine_address([engine])), threading.Event()
 
     def leave(number: int, frame: FrameType | None) -> None:
         over.set()
 
     def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_PARENT_POLL_S)
+        alive.wait()
         over.set()
 
     signal.signal(signal.SIGINT, leave)

@@ -60,13 +60,10 @@ def site(
     with stack_file.open("w") as file:
         YAML(typ="safe", pure=True).dump({"config": config}, file)
     session = Session(root, tools, stack_file, program=program)
-    try:
-        launch.up(state, chosen, console)
+    with launch.held(state, chosen, console):
         session.prepare()
         with decoy(root / "decoy") as other:
             yield LabSite(state, session, other, config)
-    finally:
-        launch.down(state)
 
 
 @dataclass

@@ -78,13 +78,10 @@ def test_an_install_by_the_engine_ends_where_the_nodes_are_registered(name: str,
     stack, console = tmp_path / "stack.yaml", Console(stderr=True)
     stack.write_text(emit([{"config": stack_file(chosen)}]))
     session = Session(tmp_path, toolchain.ensure(tmp_path, console=console), stack, program=TALOS_ONLY)
-    try:
-        launch.up(state, chosen, console)
+    with launch.held(state, chosen, console):
         session.prepare()
         done = session.up()
         seen = [f"{e['subject']} {e['what']}" for e in control.ask(state.socket, "events", since=0)]
-    finally:
-        launch.down(state)
     assert done.code == 0, done.output[-6000:]
     assert [line for line in expected(chosen) if line not in seen] == [], done.output[-6000:]
     assert seen_once(seen, True, chosen)

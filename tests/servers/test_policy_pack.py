@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,9 +17,11 @@ from google.protobuf import empty_pb2, json_format
 from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc
 
 ROOT = Path(__file__).parents[2]
-PARENT = """
-import subprocess, sys, time
-process = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, text=True)
+ENGINE = """
+import socket, subprocess, sys, time
+listening = socket.create_server(("127.0.0.1", 0))
+address = f"127.0.0.1:{listening.getsockname()[1]}"
+process = subprocess.Popen([sys.argv[1], address], stdout=subprocess.PIPE, text=True)
 print(process.pid, process.stdout.readline().strip(), flush=True)
 time.sleep(600)
 """
@@ -28,8 +31,9 @@ SECRET = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270"
 @pytest.fixture(scope="module")
 def analyzer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     elsewhere = tmp_path_factory.mktemp("project")  # the engine's working directory is not the checkout
+    engine = socket.create_server(("127.0.0.1", 0))
     process = subprocess.Popen(
-        [ROOT / "policy" / "pack", "127.0.0.1:1"],
+        [ROOT / "policy" / "pack", f"127.0.0.1:{engine.getsockname()[1]}"],
         cwd=elsewhere,
         stdout=subprocess.PIPE,
         text=True,
@@ -46,6 +50,7 @@ def analyzer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
+        engine.close()
 
 
 def request(token: str, props: dict[str, Any], urn: str = "urn:x", **options: Any) -> Any:
@@ -129,7 +134,7 @@ def _kubeconfig(client: dict[str, Any], urn: str) -> Any:
 
 def test_the_pack_ends_with_an_engine_that_was_killed(tmp_path: Path) -> None:
     engine = subprocess.Popen(
-        [sys.executable, "-c", PARENT, ROOT / "policy" / "pack", "127.0.0.1:1"],
+        [sys.executable, "-c", ENGINE, ROOT / "policy" / "pack"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         text=True,
@@ -147,3 +152,14 @@ def test_the_pack_ends_with_an_engine_that_was_killed(tmp_path: Path) -> None:
             engine.kill()
             with contextlib.suppress(psutil.NoSuchProcess):
                 pack.kill()
+
+
+def test_a_pack_that_starts_after_its_engine_has_died_ends(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        address = f"127.0.0.1:{gone.getsockname()[1]}"
+    process = subprocess.Popen([ROOT / "policy" / "pack", address], cwd=tmp_path, stdout=subprocess.PIPE)
+    with process:
+        try:
+            assert process.wait(timeout=20) == 1
+        finally:
+            process.kill()

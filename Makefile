@@ -13,12 +13,12 @@ CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 JOBS ?= $(shell echo $$(($(CORES) < 4 ? $(CORES) : 4)))
 # One file is one unit of work: its tests share a lab. Files go out in order, the long ones first, so that no worker is left over.
 PYTEST := -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
-LONG_FIRST := tests/faults tests/engine tests/servers tests/properties tests/vectors tests/unit
+LONG_FIRST := tests/faults tests/engine tests/stories tests/servers tests/properties tests/vectors tests/unit
 
 # Where bytecode is forbidden (many containers), every process of every engine run would compile Pulumi's SDKs again: over a second each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help lab lab-up lab-down lab-destroy lab-status test test-unit test-quick test-engine check preview up destroy refresh doctor \
+.PHONY: help lab lab-up lab-down lab-destroy lab-status test test-unit test-quick test-engine test-long check preview up destroy refresh doctor \
 	tools lint format docs bench lock clean
 
 help: ## Show this help
@@ -72,14 +72,17 @@ destroy: $(VENV)/.ready ## Forget the stack; data on disks stays
 test: tools lint ## All tests
 	@$(PY) $(PYTEST) $(if $(findstring tests/,$(ARGS)),,$(LONG_FIRST)) $(ARGS)
 
-test-unit: $(VENV)/.ready ## Fast tests: pure code and mocks (27 seconds on 2 cores)
+test-unit: $(VENV)/.ready ## Fast tests: pure code and mocks
 	@$(PY) $(PYTEST) tests/unit $(ARGS)
 
-test-quick: $(VENV)/.ready ## All tests that need neither engine nor toolchain
-	@$(PY) $(PYTEST) tests/unit tests/vectors tests/properties tests/servers $(ARGS)
+test-quick: $(VENV)/.ready ## All tests that need neither engine nor toolchain, whole installs in memory included
+	@$(PY) $(PYTEST) tests/stories tests/servers tests/properties tests/vectors tests/unit $(ARGS)
 
 test-engine: tools ## The real engine on the lab
 	@$(PY) $(PYTEST) tests/engine tests/faults $(ARGS)
+
+test-long: tools ## Everything, with every case of the matrices of which `test` plays a sample
+	@COZYSTACK_IAC_TEST_LONG=1 $(PY) $(PYTEST) $(LONG_FIRST) $(ARGS)
 
 lint: $(VENV)/.ready ## Formatting, lint and types
 	@$(VENV)/bin/ruff format --check --quiet . && $(VENV)/bin/ruff check --quiet . && $(VENV)/bin/mypy

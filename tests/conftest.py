@@ -10,9 +10,11 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from lab import belongings
+from tests.matrix import LONG
 
 VECTORS = Path(__file__).parents[2] / "shared" / "vectors"
 SLOWER_THAN_S = 600.0  # what the whole suite may take on two cores with tools cached
@@ -26,6 +28,9 @@ _began = pytest.StashKey[float]()
 def pytest_configure(config: pytest.Config) -> None:
     """Mark what this run starts. A watcher outlives the run, however that ends, and ends what is left of it."""
     config.stash[_began] = time.monotonic()
+    # A suite that every change hangs on plays the same examples in every run; a long run looks for new ones.
+    hypothesis.settings.register_profile("suite", derandomize=not LONG)
+    hypothesis.settings.load_profile("suite")
     if hasattr(config, "workerinput"):
         return  # a worker of a run that has its watcher
     run = os.environ[belongings.RUN] = uuid.uuid4().hex

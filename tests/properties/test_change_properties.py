@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cozystack_iac.talos.change import Act, Approvals, Plan, Seen, Step, Topology, plan, quorum
+from tests.matrix import examples
 
 NAMES = [f"m{number}" for number in range(9)]
 HEALTHY = Seen(answers=True, member=True, votes=True, healthy=True, node=True)
@@ -194,5 +195,5 @@ def test_a_machine_that_changes_its_role_or_its_address_is_refused(planes: int, 
 
 ClusterLifeTest = ClusterLife.TestCase
 ClusterLifeTest.settings = settings(
-    max_examples=100, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(100), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )

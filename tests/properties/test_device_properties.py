@@ -9,6 +9,7 @@ from cozystack_iac.settings.nodes import Disk as Wanted
 from cozystack_iac.storage import devices
 from cozystack_iac.storage.linstor import DeviceRow
 from cozystack_iac.talos.machine import Disk
+from tests.matrix import examples
 
 FEW = st.sampled_from(["", "A", "B", "C"])  # so that identities collide
 WWID = st.sampled_from(["", "naa.5001", "naa.5002"])
@@ -58,7 +59,7 @@ def carries(disk: Disk, wanted: Wanted) -> bool:
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(there=disks(), wanted=WANTED, offered=OFFERED)
 def test_linstor_is_given_only_the_named_disk_and_only_an_empty_one(
     there: list[Disk], wanted: Wanted, offered: list[DeviceRow]
@@ -78,7 +79,7 @@ def test_linstor_is_given_only_the_named_disk_and_only_an_empty_one(
         assert len(meant) != 1 or not meant[0].symlinks
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(wanted=WANTED, offered=OFFERED)
 def test_without_a_machines_word_only_what_linstor_lists_under_that_identity_passes(
     wanted: Wanted, offered: list[DeviceRow]

@@ -67,3 +67,9 @@ class Wait:
         judgement = assess(self.since, objects, self.expected, now, self.limits)
         self.since = judgement.since
         return judgement
+
+
+def settled(expected: Expected, *objects: Release, after: float = 30.0) -> object:
+    wait = Wait(expected)
+    wait.at(0, objects)
+    return wait.at(after, objects)

@@ -5,9 +5,7 @@ from typing import Any
 
 from pulumi_policy import PolicyResourceOptions, ResourceValidationArgs
 from pulumi_policy.policy import PolicyCustomTimeouts
-from pulumi_policy.proxy import (
-    unknown_checking_proxy,
-)
+from pulumi_policy.proxy import unknown_checking_proxy
 
 from policy.guardrails.policies import POLICIES
 

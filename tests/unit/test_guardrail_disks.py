@@ -3,9 +3,7 @@
 from typing import Any
 
 import pytest
-from pulumi_policy.proxy import (
-    UNKNOWN_STRING_VALUE,
-)
+from pulumi_policy.proxy import UNKNOWN_STRING_VALUE
 
 from cozystack_iac.storage import zfs
 from tests.guardrails import judged

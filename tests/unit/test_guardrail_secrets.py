@@ -6,20 +6,13 @@ from typing import Any
 
 import pytest
 from pulumi_policy import ResourceValidationArgs
-from pulumi_policy.proxy import (
-    UNKNOWN_OBJECT_VALUE,
-    UNKNOWN_STRING_VALUE,
-    unknown_checking_proxy,
-)
+from pulumi_policy.proxy import UNKNOWN_OBJECT_VALUE, UNKNOWN_STRING_VALUE, unknown_checking_proxy
 from pulumi_policy.secret import Secret, secrets_preserving_proxy
 
-from tests.guardrails import BY_NAME, PEM, ROLLOUT, Said, options, run
+from tests.guardrails import BY_NAME, Said, options, run
 
 ROLLOUT = "pulumi-python:dynamic/cozystack:MachineConfigRollout"
 PEM = "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----"
-
-
-# Secrets ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("protect", "violations"), [(True, 0), (False, 1)])

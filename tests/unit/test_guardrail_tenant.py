@@ -3,19 +3,12 @@
 from typing import Any
 
 import pytest
-from pulumi_policy.proxy import (
-    UNKNOWN_BOOLEAN_VALUE,
-    UNKNOWN_OBJECT_VALUE,
-    UNKNOWN_STRING_VALUE,
-)
+from pulumi_policy.proxy import UNKNOWN_BOOLEAN_VALUE, UNKNOWN_OBJECT_VALUE, UNKNOWN_STRING_VALUE
 
-from tests.guardrails import PACKAGE, PATCH, judged
+from tests.guardrails import judged
 
 PATCH = "pulumi-python:dynamic/cozystack:RootTenantPatch"
 PACKAGE = "kubernetes:cozystack.io/v1alpha1:Package"
-
-
-# Root tenant --------------------------------------------------------------------------------------------------------
 
 PAIRS = [
     ({"host": "example.com", "ingress": True}, 0, 0),

@@ -3,11 +3,7 @@
 from typing import Any
 
 import pytest
-from pulumi_policy.proxy import (
-    UNKNOWN_BOOLEAN_VALUE,
-    UNKNOWN_OBJECT_VALUE,
-    UNKNOWN_STRING_VALUE,
-)
+from pulumi_policy.proxy import UNKNOWN_BOOLEAN_VALUE, UNKNOWN_OBJECT_VALUE, UNKNOWN_STRING_VALUE
 
 from tests.guardrails import judged, run
 
@@ -16,8 +12,6 @@ def pod(namespace: str | None = "apps", name: str = "p", **spec: Any) -> dict[st
     metadata = {"name": name, **({"namespace": namespace} if namespace is not None else {})}
     return {"metadata": metadata, "spec": {"containers": [{"name": "main"}], **spec}}
 
-
-# Workloads ----------------------------------------------------------------------------------------------------------
 
 PRIVILEGED = {"name": "c", "securityContext": {"privileged": True}}
 ASKS: list[tuple[str, dict[str, Any], str]] = [

@@ -4,11 +4,7 @@ import pytest
 
 from cozystack_iac.readiness.phases import Release
 from cozystack_iac.readiness.releases import Limits
-from cozystack_iac.readiness.verdicts import (
-    Progressing,
-    Stuck,
-    StuckClass,
-)
+from cozystack_iac.readiness.verdicts import Progressing, Stuck, StuckClass
 from tests.hr import Wait, done, expecting, failing, release, running, waiting
 
 # Budgets ------------------------------------------------------------------------------------------------------------

@@ -2,12 +2,7 @@
 
 from cozystack_iac.readiness.phases import Release
 from cozystack_iac.readiness.releases import Limits
-from cozystack_iac.readiness.verdicts import (
-    Progressing,
-    Ready,
-    Stuck,
-    Suspended,
-)
+from cozystack_iac.readiness.verdicts import Progressing, Ready, Stuck, Suspended
 from tests.hr import Wait, done, expecting, failing, release, running, settled, stalled, waiting
 
 

@@ -2,11 +2,7 @@
 
 from cozystack_iac.readiness.graph import Expected
 from cozystack_iac.readiness.phases import item_of
-from cozystack_iac.readiness.verdicts import (
-    Progressing,
-    Stuck,
-    StuckClass,
-)
+from cozystack_iac.readiness.verdicts import Progressing, Stuck, StuckClass
 from tests.hr import Wait, done, expecting, failing, rid, running, settled, stalled, waiting
 
 

@@ -16,6 +16,7 @@ from cozystack_iac.kube.client import Object
 from cozystack_iac.platform import claim, helm_records
 from cozystack_iac.platform.claim import CHART_OBJECTS, CLUSTER, NAMESPACE, RELEASE, Seen, Wanted, judge, stuck
 from cozystack_iac.platform.helm_records import Revision
+from tests.helm import secret
 
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 WANTED = Wanted(
@@ -225,27 +226,6 @@ def test_an_interrupted_operation_is_announced_in_the_plan() -> None:
 
 
 # Helm's records -------------------------------------------------------------------------------------------------------
-
-
-def secret(status: str, number: int = 1, **labels: str) -> Object:
-    content = {
-        "name": "cozy-installer",
-        "version": number,
-        "info": {"status": status, "description": "Initial install underway"},
-        "chart": {"metadata": {"name": "cozy-installer", "version": "1.6.2"}},
-        "config": {"cozystackOperator": {"variant": "talos"}},
-    }
-    packed = base64.b64encode(gzip.compress(json.dumps(content).encode()))
-    return {
-        "metadata": {
-            "name": f"sh.helm.release.v1.cozy-installer.v{number}",
-            "namespace": "cozy-system",
-            "resourceVersion": "7",
-            "creationTimestamp": "2026-11-30T12:00:00Z",
-            "labels": {"owner": "helm", "name": "cozy-installer", "status": status, "version": str(number), **labels},
-        },
-        "data": {"release": base64.b64encode(packed).decode()},
-    }
 
 
 def test_a_revision_says_what_people_want_to_know() -> None:

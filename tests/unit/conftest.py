@@ -1,0 +1,48 @@
+"""Fixtures of the platform's stages: a cluster in memory behind every connection, and no patience."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from cozystack_iac.kube.client import Kube
+from cozystack_iac.platform import claim_stage, hook_stage, stages
+from lab.memory import MemoryApi, MemoryKube
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> MemoryApi:
+    """A cluster in memory behind every connection."""
+    made = MemoryApi()
+
+    async def no_command(*_: object) -> None:
+        return None
+
+    @asynccontextmanager
+    async def connect(kubeconfig: str, **_: Any) -> AsyncIterator[Kube]:
+        yield MemoryKube(made, no_command)
+
+    monkeypatch.setattr(Kube, "connect", connect)
+    return made
+
+
+@pytest.fixture
+def kube(api: MemoryApi) -> MemoryKube:
+    async def no_command(*_: object) -> None:
+        return None
+
+    return MemoryKube(api, no_command, inside=True)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, value in (
+        (claim_stage, "LOOK_EVERY_S", 0.01),
+        (claim_stage, "PATIENCE_S", 0.0),
+        (hook_stage, "LOOK_EVERY_S", 0.01),
+        (stages, "TENANT_EVERY_S", 0.01),
+    ):
+        monkeypatch.setattr(module, name, value)

@@ -1,0 +1,103 @@
+"""The stage that reads the platform's values back, on a cluster in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from cozystack_iac.kube.client import Ref
+from cozystack_iac.platform import claim, stages
+from cozystack_iac.platform.values_stage import PlatformValuesProvider, ValuesInputs, ValuesOutputs
+from cozystack_iac.readiness import blockage
+from cozystack_iac.stage import StageFailed
+from lab.memory import MemoryApi, MemoryKube
+from lab.platform import crds, rendered
+from tests.platform_cluster import SOURCE, SPACE, Said, fails, platform_package, render, until
+
+pytestmark = pytest.mark.usefixtures("impatient")
+
+ASKED = {"root-host": "example.org", "expose-services": "api,dashboard"}
+
+
+def values_inputs(**parts: Any) -> ValuesInputs:
+    return ValuesInputs.model_validate({"kubeconfig": "k", "wanted": ASKED, "deadline_s": 0.3, **parts})
+
+
+async def test_values_count_once_the_platform_uses_all_of_them(api: MemoryApi, kube: MemoryKube) -> None:
+    await kube.create(claim.NAMESPACE, SPACE)
+    said = Said()
+    running = asyncio.ensure_future(PlatformValuesProvider().establish(values_inputs(deadline_s=5), said))
+    await until(lambda: "waiting for the platform to render" in said.text)
+    await render(kube, root_host="example.org", expose_services="api")
+    await until(lambda: "publishing.exposedServices" in said.text)
+    await render(kube, root_host="example.org", expose_services="api,dashboard", kube_root_ca="canary")
+    assert (await running).rendered == ASKED
+
+
+async def test_every_difference_is_named_and_an_old_configmap_is_suspected(api: MemoryApi, kube: MemoryKube) -> None:
+    await kube.create(claim.NAMESPACE, SPACE)
+    await render(kube, root_host="old.example.org", expose_services="api", password="canary")
+    with fails() as text:
+        await PlatformValuesProvider().establish(values_inputs(), Said())
+    assert "publishing.host             asked for `example.org`, the platform uses `old.example.org`" in text()
+    assert "publishing.exposedServices  asked for `api,dashboard`, the platform uses `api`" in text()
+    assert "get configmap cozystack" in text()
+    assert "canary" not in text()
+
+
+async def test_a_release_that_will_not_render_them_is_named_before_the_budget_ends(
+    api: MemoryApi, kube: MemoryKube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blockage, "LOOK_EVERY_S", 0.02)
+    await platform_package(api, kube, None)
+    for name in crds.FLUX:
+        await kube.create(stages.CRDS, crds.definition(name, (1, 6)))
+    await kube.create(stages.PACKAGE_SOURCES, SOURCE)
+    release = {
+        "apiVersion": "helm.toolkit.fluxcd.io/v2",
+        "kind": "HelmRelease",
+        "metadata": {
+            "name": "cozystack-platform",
+            "namespace": "cozy-system",
+            "labels": {"cozystack.io/package": "cozystack.cozystack-platform"},
+        },
+        "spec": {},
+    }
+    releases = Ref("helm.toolkit.fluxcd.io/v2", "helmreleases", "cozy-system")
+    await kube.create(releases, release)
+    why = {"reason": "RetriesExceeded", "message": "bundles.iaas.enabled can only be true when …"}
+    conditions = [{"type": "Ready", "status": "False", **why}, {"type": "Stalled", "status": "True", **why}]
+    stalled = {"status": {"observedGeneration": 1, "conditions": conditions}}
+    await kube.merge_patch(releases.named("cozystack-platform"), stalled, subresource="status")
+    with fails() as text:
+        await PlatformValuesProvider().establish(values_inputs(deadline_s=20), Said())
+    assert "cozy-system/cozystack-platform" in text()
+    assert "bundles.iaas.enabled can only be true" in text()
+
+
+@pytest.mark.parametrize("content", ["", "_cluster: [", "other: 1", "_cluster: text"])
+async def test_values_that_cannot_be_read_are_unknown_and_never_quoted(
+    content: str, api: MemoryApi, kube: MemoryKube
+) -> None:
+    await kube.create(claim.NAMESPACE, SPACE)
+    body = rendered.secret({})
+    body["stringData"] = {"values.yaml": content or "canary"}
+    await kube.create(Ref("v1", "secrets", "cozy-system"), body)
+    with fails() as text:
+        await PlatformValuesProvider().establish(values_inputs(), Said())
+    assert "no readable `_cluster`" in text() or "no mapping" in text()
+    with pytest.raises(StageFailed, match="could not be read"):
+        await PlatformValuesProvider().observe(values_inputs(), ValuesOutputs(rendered=ASKED))
+
+
+async def test_a_refresh_sees_values_that_became_others(api: MemoryApi, kube: MemoryKube) -> None:
+    await kube.create(claim.NAMESPACE, SPACE)
+    provider, known = PlatformValuesProvider(), ValuesOutputs(rendered=ASKED)
+    assert await provider.observe(values_inputs(), known) is None
+    await render(kube, root_host="example.org", expose_services="api,dashboard,linstor-gui")
+    seen = await provider.observe(values_inputs(), known)
+    assert seen is not None
+    assert provider.drifted(values_inputs(), seen)
+    assert not provider.drifted(values_inputs(), known)

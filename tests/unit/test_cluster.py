@@ -43,6 +43,7 @@ class Engine(MockMonitor):
         self.needs: dict[str, set[str]] = {}
         self.parents: dict[str, str] = {}
         self.inputs: dict[str, dict[str, Any]] = {}
+        self._before: dict[str, set[str]] = {}  # asked only once everything is declared
 
     def RegisterResource(self, request: Any) -> Any:
         urn = self.make_urn(request.parent, request.type, request.name)
@@ -61,13 +62,15 @@ class Engine(MockMonitor):
         A child starts after its component is registered, so it waits for what the component waits for; waiting for a
         component means waiting for all that is in it.
         """
-        found: set[str] = set()
-        open_ = self._direct(urn)
-        while open_:
-            each = open_.pop()
-            found.add(each)
-            open_ |= (self._direct(each) | self._inside(each)) - found
-        return found
+        if urn not in self._before:
+            found: set[str] = set()
+            open_ = self._direct(urn)
+            while open_:
+                each = open_.pop()
+                found.add(each)
+                open_ |= (self._direct(each) | self._inside(each)) - found
+            self._before[urn] = found
+        return self._before[urn]
 
     def _direct(self, urn: str) -> set[str]:
         found: set[str] = set()

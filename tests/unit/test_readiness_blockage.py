@@ -96,7 +96,7 @@ async def test_what_it_waits_for_cannot_come_any_more() -> None:
 async def test_what_others_cannot_get_is_no_reason_to_stop() -> None:
     kube = await cluster(OTHER)
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(unless_stuck(forever(), kube, [NEEDED]), 0.5)
+        await asyncio.wait_for(unless_stuck(forever(), kube, [NEEDED]), 0.25)
 
 
 async def test_an_outage_is_no_reason_to_stop() -> None:
@@ -104,4 +104,4 @@ async def test_an_outage_is_no_reason_to_stop() -> None:
     assert isinstance(kube, MemoryKube)
     kube._api.go_away(True)
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(unless_stuck(forever(), kube, [NEEDED]), 0.5)
+        await asyncio.wait_for(unless_stuck(forever(), kube, [NEEDED]), 0.25)

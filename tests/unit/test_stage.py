@@ -10,6 +10,7 @@ from pulumi.output import Unknown as _Unknown
 from pulumi.runtime.rpc import UNKNOWN
 from pydantic import Field
 
+from cozystack_iac import engine_watch
 from cozystack_iac.engine_watch import EngineGone, EngineWatch, until_gone
 from cozystack_iac.findings import Finding, Rule, Severity
 from cozystack_iac.stage import (
@@ -219,7 +220,8 @@ async def test_somebody_elses_timeout_is_not_taken_for_the_budget() -> None:
             raise TimeoutError("theirs")
 
 
-async def test_work_is_cancelled_once_the_engine_is_gone() -> None:
+async def test_work_is_cancelled_once_the_engine_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_watch, "POLL_S", 0.05)
     watch = EngineWatch(parent=lambda: 1)
     cancelled = asyncio.Event()
 
@@ -260,13 +262,14 @@ def test_progress_speaks_once_per_change() -> None:
     assert [line.rsplit("] ", 1)[1] for line in lines] == ["opening", "open"]
 
 
-async def test_a_stage_that_waits_in_silence_is_heard_again() -> None:
+async def test_a_stage_that_waits_in_silence_is_heard_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_watch, "POLL_S", 0.05)
     lines: list[str] = []
-    progress = Progress("Door", repeat_s=0.2, write=lines.append)
+    progress = Progress("Door", repeat_s=0.1, write=lines.append)
 
     async def work() -> None:
         progress.say("waiting")
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(0.4)
 
     await until_gone(work(), EngineWatch(parent=lambda: 1), progress.heartbeat)
     assert len(lines) >= 2

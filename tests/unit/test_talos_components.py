@@ -73,8 +73,9 @@ class Recorder(Mocks):
         return found
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def built() -> Recorder:
+    """One program, which the tests only look at."""
     recorder = Recorder()
     asyncio.set_event_loop(asyncio.new_event_loop())  # the mocks of the SDK expect one
     pulumi.runtime.set_mocks(recorder, preview=False)

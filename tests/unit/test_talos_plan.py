@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,6 @@ from lab.plugins.talos import generate, merge, secrets
 from lab.plugins.talos.contracts import Request
 from tests.sites import changed, good, node, site_of
 
-SECRETS = secrets.generate()
 CANARIES = ("canary-password", "canary-file", "canary-env", "canary-url")
 NASTY = [
     {"machine": {"env": {"ANYTHING": "canary-env"}}},
@@ -56,10 +57,31 @@ def _configuration(site: Any, one: Any) -> str:
         kubernetes="1.33.12",
         installer="x",
     )
-    return emit(merge.patch(generate.generate(SECRETS, request), config_patches(site, one)))
+    return _complete(request, tuple(config_patches(site, one)))
 
 
-BEFORE = inputs(good())
+@cache
+def own() -> secrets.Bundle:
+    """The secrets of the one cluster of these tests."""
+    return secrets.generate()
+
+
+@cache
+def _complete(request: Request, patches: tuple[str, ...]) -> str:
+    return emit(merge.patch(generate.generate(own(), request), patches))
+
+
+@cache
+def before() -> RolloutInputs:
+    return inputs(good())
+
+
+@pytest.fixture(autouse=True, scope="module")
+def read_once() -> Iterator[None]:
+    """Every plan here is compared with the same configurations, and to read YAML takes most of the time."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(plan, "parse", cache(parse))
+        yield
 
 
 def test_the_first_plan_shows_the_plain_documents_once_and_each_machines_own() -> None:
@@ -72,11 +94,11 @@ def test_the_first_plan_shows_the_plain_documents_once_and_each_machines_own() -
 
 
 def test_nothing_changed_is_nothing_to_show() -> None:
-    assert planned(BEFORE, BEFORE) == ""
+    assert planned(before(), before()) == ""
 
 
 def test_a_new_worker_is_the_only_one_shown() -> None:
-    text = planned(inputs({**good(), "nodes": [*good()["nodes"], node(4, "worker")]}), BEFORE)
+    text = planned(inputs({**good(), "nodes": [*good()["nodes"], node(4, "worker")]}), before())
     assert text.startswith("w4 (worker)  new machine")
     assert "\ncp1" not in text
 
@@ -102,7 +124,7 @@ def test_a_new_worker_is_the_only_one_shown() -> None:
     ],
 )
 def test_a_change_names_machines_setting_and_reboot(change: tuple[str, Any], head: str, line: str) -> None:
-    lines = planned(inputs(changed(good(), change)), BEFORE).splitlines()
+    lines = planned(inputs(changed(good(), change)), before()).splitlines()
     assert lines[0] == head
     assert line in lines
 
@@ -110,31 +132,31 @@ def test_a_change_names_machines_setting_and_reboot(change: tuple[str, Any], hea
 def test_a_machine_that_leaves_is_said() -> None:
     raw = changed(good(), ("nodes", good()["nodes"][:2]), ("storage.approvedDisks.cp3", None))
     del raw["storage"]["approvedDisks"]["cp3"]
-    assert "cp3  no longer in the inventory" in planned(inputs(raw), BEFORE)
+    assert "cp3  no longer in the inventory" in planned(inputs(raw), before())
 
 
 def test_users_patches_are_shown_without_their_values() -> None:
-    text = planned(inputs(changed(good(), ("talos.patches", NASTY))), BEFORE)
+    text = planned(inputs(changed(good(), ("talos.patches", NASTY))), before())
     assert "+ machine.env.ANYTHING" in text
     assert "+ machine.registries.config.r.example.org.auth.password" in text
     assert [canary for canary in CANARIES if canary in text] == []
 
 
 def test_no_secret_of_the_cluster_is_in_any_plan() -> None:
-    again = replace(SECRETS, trustd_token="fedcba.9876543210fedcba")
+    again = replace(own(), trustd_token="fedcba.9876543210fedcba")
     renewed = {
-        name: text.replace(SECRETS.trustd_token, again.trustd_token)
+        name: text.replace(own().trustd_token, again.trustd_token)
         for name, text in inputs(changed(good(), ("talos.patches", NASTY))).configurations.items()
     }
     new = inputs(changed(good(), ("talos.patches", NASTY))).model_copy(update={"configurations": renewed})
-    texts = [planned(new, BEFORE), planned(new, None), planned(BEFORE, new)]
+    texts = [planned(new, before()), planned(new, None), planned(before(), new)]
     hidden = [
         value
-        for bundle in (SECRETS, again)
+        for bundle in (own(), again)
         for value in (bundle.cluster_secret, bundle.bootstrap_token, bundle.secretbox_secret, bundle.trustd_token)
     ]
-    hidden += [pair.key for pair in (SECRETS.etcd, SECRETS.kubernetes, SECRETS.aggregator, SECRETS.os)]
-    hidden += [SECRETS.service_account_key, *CANARIES]
+    hidden += [pair.key for pair in (own().etcd, own().kubernetes, own().aggregator, own().os)]
+    hidden += [own().service_account_key, *CANARIES]
     assert "~ machine.token" in texts[0]
     assert [value for value in hidden for text in texts if value in text] == []
 
@@ -178,7 +200,7 @@ def test_the_first_preview_shows_the_plan_although_the_secrets_are_unknown(
 
 def test_an_update_shows_what_differs_from_the_state(capsys: pytest.CaptureFixture[str]) -> None:
     new = inputs(changed(good(), ("talos.sysctls", {"vm.swappiness": "1"})))
-    MachineConfigRolloutProvider().check(props(BEFORE), props(new))
+    MachineConfigRolloutProvider().check(props(before()), props(new))
     assert "+ machine.sysctls.vm.swappiness: 1" in capsys.readouterr().out
 
 

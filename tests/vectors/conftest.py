@@ -5,6 +5,6 @@ import pytest
 from lab.plugins.talos import secrets
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def bundle() -> secrets.Bundle:
     return secrets.generate()

@@ -1,17 +1,20 @@
-"""Fixtures of the platform's stages: a cluster in memory behind every connection, and no patience."""
+"""Fixtures of the platform's stages: a cluster in memory behind every connection, and no patience.
+
+What they need is imported in them: the process that only hands tests out reads this file, too.
+"""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cozystack_iac.kube.client import Kube
-from cozystack_iac.platform import claim_stage, hook_stage, stages
-from lab.memory import MemoryApi, MemoryKube
+if TYPE_CHECKING:
+    from cozystack_iac.kube.client import Kube
+    from lab.memory import MemoryApi, MemoryKube
 
 
 def pytest_collection_finish() -> None:
@@ -23,6 +26,9 @@ def pytest_collection_finish() -> None:
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> MemoryApi:
     """A cluster in memory behind every connection."""
+    from cozystack_iac.kube.client import Kube
+    from lab.memory import MemoryApi, MemoryKube
+
     made = MemoryApi()
 
     async def no_command(*_: object) -> None:
@@ -38,6 +44,8 @@ def api(monkeypatch: pytest.MonkeyPatch) -> MemoryApi:
 
 @pytest.fixture
 def kube(api: MemoryApi) -> MemoryKube:
+    from lab.memory import MemoryKube
+
     async def no_command(*_: object) -> None:
         return None
 
@@ -46,6 +54,8 @@ def kube(api: MemoryApi) -> MemoryKube:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cozystack_iac.platform import claim_stage, hook_stage, stages
+
     for module, name, value in (
         (claim_stage, "LOOK_EVERY_S", 0.01),
         (claim_stage, "PATIENCE_S", 0.0),

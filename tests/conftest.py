@@ -17,6 +17,7 @@ from lab import belongings
 from tests.matrix import LONG
 
 VECTORS = Path(__file__).parents[2] / "shared" / "vectors"
+STORIES = Path(__file__).parent / "stories"
 SLOWER_THAN_S = 600.0  # what the whole suite may take on two cores with tools cached
 SLOWEST = 10
 ENDS_WITHIN_S = 10.0  # a plugin notices within a second or so that its engine is gone
@@ -42,6 +43,14 @@ def pytest_configure(config: pytest.Config) -> None:
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is dealt out to the workers: a file whose tests share a lab as one, a story, which shares nothing, by itself."""
+    for item in items:
+        if STORIES not in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
 
 
 @pytest.hookimpl(trylast=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,19 +43,27 @@ class LabSite:
 
 @contextmanager
 def site(
-    root: Path, prefix: str, name: str = "three-nodes", *, program: Path = CHECKOUT, scale: float | None = None
+    root: Path,
+    prefix: str,
+    name: str = "three-nodes",
+    *,
+    program: Path = CHECKOUT,
+    scale: float | None = None,
+    spare: Sequence[str] = (),
 ) -> Iterator[LabSite]:
     """A lab on 127.x of its own, brought down whatever happens. `program`: another program than the main one.
 
     `scale`: real-life seconds per second, where the scenario's own pace leaves too little time to do something in between.
+    `spare`: machines of the scenario day-two that are there as well and not in the stack yet.
     """
     console = Console(stderr=True)
     state = StateDir(root)
     tools = toolchain.ensure(root, console=console)
     chosen = scenario.load(SCENARIOS / f"{name}.yaml").relocated(prefix)
-    chosen = chosen.model_copy(update={"scale": scale or chosen.scale})
+    spares = [m for m in scenario.load(SCENARIOS / "day-two.yaml").relocated(prefix).machines if m.name in spare]
+    chosen = chosen.model_copy(update={"scale": scale or chosen.scale, "machines": (*chosen.machines, *spares)})
     stack_file = root / "stack.yaml"
-    config = stack.checked_in(prefix, {m.name for m in chosen.machines})
+    config = stack.checked_in(prefix, {m.name for m in chosen.machines} - set(spare))
     config["cozystack:access"]["kubeconfigFile"] = str(root / "handed-out.kubeconfig")
     with stack_file.open("w") as file:
         YAML(typ="safe", pure=True).dump({"config": config}, file)

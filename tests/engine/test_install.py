@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from cozystack_iac.kube.kubeconfig import parse
+from lab import scenario
 from lab.session import Done
+from lab.stack import stack_file
 from lab.state import StateDir
 from tests.addresses import prefix
 from tests.engine.site import LabSite, site
@@ -57,7 +59,7 @@ EXPECTED_TYPES = {
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabSite]:
-    with site(tmp_path_factory.mktemp("install"), prefix()) as made:
+    with site(tmp_path_factory.mktemp("install"), prefix(), spare=["w1"]) as made:
         yield made
 
 
@@ -144,6 +146,51 @@ def test_a_renewed_kubeconfig_replaces_nothing_of_the_platform(lab: LabSite, ins
     assert lab.session.outputs(show_secrets=True)["kubeconfig"] != before
     replaced = re.findall(r"^\s*\+-\s+(kubernetes:\S+|pulumi:providers:kubernetes)", done.output, re.M)
     assert replaced == []
+
+
+def with_worker(lab: LabSite) -> dict[str, Any]:
+    """The lab's stack file with the spare machine in it."""
+    config = json.loads(json.dumps(lab.config))
+    grown = stack_file(scenario.load(scenario.FOLDER / "day-two.yaml").relocated(prefix()))
+    config["cozystack:nodes"] += [node for node in grown["cozystack:nodes"] if node["name"] == "w1"]
+    config["cozystack:storage"]["approvedDisks"]["w1"] = grown["cozystack:storage"]["approvedDisks"]["w1"]
+    return dict(config)
+
+
+def told(lab: LabSite, since: int) -> list[str]:
+    kinds = ("config applied", "zpool create", "zpool destroy", "resetting", "rebooting", "disk wiped")
+    lines = [f"{e['subject']} {e['what']}" for e in lab.events() if e["seq"] > since and e["what"] in kinds]
+    return [*lines, *(f"{e['subject']} registered" for e in lab.events("pool w1 registered") if e["seq"] > since)]
+
+
+def resources(lab: LabSite) -> dict[str, dict[str, Any]]:
+    state = json.loads(lab.session.pulumi("stack", "export").output)
+    return {r["urn"].rpartition("::")[2]: r.get("outputs", {}) for r in state["deployment"]["resources"]}
+
+
+def test_a_new_worker_gets_its_own_pool_and_nobody_else_is_touched(lab: LabSite, installed: Done) -> None:
+    since = int(lab.events()[-1]["seq"])
+    lab.session.configure(with_worker(lab))
+    done = lab.session.pulumi("up", "--yes", "--skip-preview", env=lab.ambient())
+    assert done.code == 0, done.output[-4000:]
+    assert told(lab, since) == ["machine w1 config applied", "machine w1 zpool create", "pool w1 registered"]
+    assert "+ 2 created" in done.output  # its Job and its satellite's configuration; every other object is what it was
+    assert "asking 1 machines" in done.output
+    made = resources(lab)
+    assert set(made["lab-zpools-online"]["pools"]) == {"cp1", "cp2", "cp3", "w1"}
+    assert set(made["lab-pools-registered"]["pools"]) == {"cp1", "cp2", "cp3", "w1"}
+
+
+def test_a_worker_that_leaves_keeps_its_pool_on_its_disks(lab: LabSite, installed: Done) -> None:
+    since = int(lab.events()[-1]["seq"])
+    lab.session.configure(lab.config)
+    done = lab.session.pulumi("up", "--yes", "--skip-preview", env=lab.ambient())
+    assert done.code == 0, done.output[-4000:]
+    assert told(lab, since) == []
+    assert "- 2 deleted" in done.output
+    made = resources(lab)
+    assert made["lab-bootstrap-membership"]["departed"] == {"w1": "is drained, its Node is deleted"}
+    assert set(made["lab-pools-registered"]["pools"]) == {"cp1", "cp2", "cp3"}
 
 
 def test_no_secret_is_in_state_output_or_logs_in_clear(lab: LabSite, installed: Done, previewed: Done) -> None:

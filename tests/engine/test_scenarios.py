@@ -23,6 +23,7 @@ from lab.state import StateDir
 from lab.world import World
 from tests.engine.site import TALOS_ONLY
 from tests.machine_scenarios import PLAYED, seen_once
+from tests.matrix import sampled
 
 
 @contextmanager
@@ -72,7 +73,7 @@ def test_a_preview_by_the_engine_shows_the_same(name: str, session: Session, tmp
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("name", ["talos-1-10", "talos-1-14", "five-control-planes"])
+@pytest.mark.parametrize("name", sampled(["talos-1-10", "talos-1-14", "five-control-planes"], 2))
 def test_an_install_by_the_engine_ends_where_the_nodes_are_registered(name: str, tmp_path: Path) -> None:
     chosen, state = PLAYED[name], StateDir(tmp_path)
     stack, console = tmp_path / "stack.yaml", Console(stderr=True)

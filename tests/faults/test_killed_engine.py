@@ -1,4 +1,4 @@
-"""The engine is killed in the middle of an install; `make up` continues and cleans up after it."""
+"""The engine is killed in the middle of an install, and again in the next run; `make up` continues and cleans up after both."""
 
 import json
 import os
@@ -36,17 +36,25 @@ def until(condition: object, timeout_s: float = 60) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("moment", ["machine cp1 zpool create", "release cozy-cilium/cilium"])
-def test_an_install_whose_engine_was_killed_is_finished_by_the_next_up(tmp_path: Path, moment: str) -> None:
+MOMENTS = ("machine cp1 zpool create", "release cozy-cilium/cilium")
+
+
+def killed_at(lab: LabSite, moment: str) -> None:
+    """One run, killed. Its lock stays where it is."""
+    for lock in locks(lab.session.backend, lab.session.stack):
+        lock.path.unlink()
+    process = lab.session.start("up", "--yes", "--skip-preview")
+    until(lambda: lab.events(moment), 120)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert locks(lab.session.backend, lab.session.stack)
+    until(lambda: providers(lab) == [], 30)
+
+
+def test_an_install_whose_engine_was_killed_twice_is_finished_by_the_next_up(tmp_path: Path) -> None:
     with site(tmp_path, prefix(), "one-node") as lab:
-        process = lab.session.start("up", "--yes", "--skip-preview")
-        until(lambda: lab.events(moment), 120)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        assert locks(lab.session.backend, lab.session.stack)
-
-        until(lambda: providers(lab) == [], 30)
-
+        for moment in MOMENTS:
+            killed_at(lab, moment)
         code = subprocess.run(
             [
                 lab.session.environment["PULUMI_PYTHON_CMD"],

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("impatient")
 
 
 def hook(**parts: Any) -> HookInputs:
-    given = {"kubeconfig": "k", "release_namespace": "cozy-system", "version": "1.6.2", "deadline_s": 0.15}
+    given = {"kubeconfig": "k", "release_namespace": "cozy-system", "version": "1.6.2", "deadline_s": 0.5}
     return HookInputs.model_validate(given | parts)
 
 

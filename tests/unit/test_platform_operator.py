@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("impatient")
 
 
 def operator(**parts: Any) -> OperatorInputs:
-    return OperatorInputs.model_validate({"kubeconfig": "k", "deadline_s": 0.25, "version": "1.6.2", **parts})
+    return OperatorInputs.model_validate({"kubeconfig": "k", "deadline_s": 0.5, "version": "1.6.2", **parts})
 
 
 def lease(time: str) -> Object:

@@ -19,7 +19,7 @@ def sign_on(on: bool = True, **parts: Any) -> SignOnInputs:
         "kubeconfig": "k",
         "authentication": {"oidc": {"enabled": on, "keycloakInternalUrl": "http://keycloak"}},
         "wanted": {"oidc-enabled": str(on).lower()},
-        "deadline_s": 0.15,
+        "deadline_s": 0.5,
     }
     return SignOnInputs.model_validate(given | parts)
 

@@ -22,7 +22,7 @@ ASKED = {"root-host": "example.org", "expose-services": "api,dashboard"}
 
 
 def values_inputs(**parts: Any) -> ValuesInputs:
-    return ValuesInputs.model_validate({"kubeconfig": "k", "wanted": ASKED, "deadline_s": 0.15, **parts})
+    return ValuesInputs.model_validate({"kubeconfig": "k", "wanted": ASKED, "deadline_s": 0.5, **parts})
 
 
 async def test_values_count_once_the_platform_uses_all_of_them(api: MemoryApi, kube: MemoryKube) -> None:

@@ -1,10 +1,11 @@
-"""Fixtures of subjects with several files: the toolchain.
+"""Fixtures of subjects with several files: simulated machines, the toolchain.
 
 What they need is imported in them: the process that only hands tests out reads this file, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,32 @@ import pytest
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from lab.machines import Machines
+    from lab.scenario import Scenario
     from lab.toolchain.cache import Cache
+    from tests.simulated_machines import Lab, Start
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    """Starts scenarios; everything is closed at the end of the test."""
+    from lab.machines import Machines
+    from lab.world import World
+    from tests.machine_configs import Secrets
+    from tests.simulated_machines import Lab
+
+    running: list[Machines] = []
+
+    async def begin(chosen: Scenario) -> Lab:
+        world = World(chosen)
+        machines = Machines(world)
+        await machines.__aenter__()
+        running.append(machines)
+        return Lab(world, Secrets())
+
+    yield begin
+    for machines in running:
+        await machines.__aexit__(None, None, None)
 
 
 @pytest.fixture

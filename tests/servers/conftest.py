@@ -1,4 +1,4 @@
-"""Fixtures of subjects with several files: simulated machines, the toolchain.
+"""Fixtures of subjects with several files: simulated machines, the zpool script, the toolchain.
 
 What they need is imported in them: the process that only hands tests out reads this file, too.
 """
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lab.scenario import Scenario
     from lab.toolchain.cache import Cache
     from tests.simulated_machines import Lab, Start
+    from tests.zpool_machine import Machine
 
 
 @pytest.fixture
@@ -40,6 +41,17 @@ async def start() -> AsyncIterator[Start]:
     yield begin
     for machines in running:
         await machines.__aexit__(None, None, None)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """A machine for the zpool script, with two empty disks."""
+    from tests.zpool_machine import Machine
+
+    made = Machine(tmp_path)
+    made.disk("sda", serial="A1")
+    made.disk("sdb", serial="B1")
+    return made
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Fixtures of subjects with several files: simulated machines, the zpool script, the toolchain.
+"""Fixtures of subjects with several files: simulated machines, the zpool script, public names, the toolchain.
 
 What they need is imported in them: the process that only hands tests out reads this file, too.
 """
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lab.machines import Machines
     from lab.scenario import Scenario
     from lab.toolchain.cache import Cache
+    from tests.loopback import Pki
     from tests.simulated_machines import Lab, Start
     from tests.zpool_machine import Machine
 
@@ -52,6 +53,13 @@ def machine(tmp_path: Path) -> Machine:
     made.disk("sda", serial="A1")
     made.disk("sdb", serial="B1")
     return made
+
+
+@pytest.fixture
+def pki(tmp_path: Path) -> Pki:
+    from tests.loopback import Pki
+
+    return Pki(tmp_path)
 
 
 @pytest.fixture

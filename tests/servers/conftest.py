@@ -1,4 +1,4 @@
-"""Fixtures of subjects with several files: simulated machines, the zpool script, public names, the toolchain.
+"""Fixtures of subjects with several files: simulated machines, the zpool script, public names, the toolchain, the talos stand-in.
 
 What they need is imported in them: the process that only hands tests out reads this file, too.
 """
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from lab.machines import Machines
+    from lab.plugins.talos import secrets
     from lab.scenario import Scenario
     from lab.toolchain.cache import Cache
     from tests.loopback import Pki
@@ -60,6 +61,14 @@ def pki(tmp_path: Path) -> Pki:
     from tests.loopback import Pki
 
     return Pki(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def bundle() -> secrets.Bundle:
+    """Secrets of one Talos cluster."""
+    from lab.plugins.talos import secrets
+
+    return secrets.generate()
 
 
 @pytest.fixture

@@ -70,8 +70,9 @@ class EngineWatch:
 
 def _listens(host: str, port: int) -> bool:
     try:
-        with socket.create_connection((host, port), timeout=2):
-            return True
+        with socket.create_connection((host, port), timeout=2) as connection:
+            # A port that nobody listens on may be given to this very connection, which then talks to itself.
+            return bool(connection.getsockname() != connection.getpeername())
     except ConnectionRefusedError:
         return False
     except OSError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import errno
 import os
 import signal
 import socket
@@ -20,6 +21,7 @@ from pathlib import Path
 from lab.identity import Identity
 
 KILL_AFTER_S = 10.0
+FIRST_PORT, CLIENT_PORTS = 12_000, 32_768  # net.ipv4.ip_local_port_range begins there on Linux, higher elsewhere
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
@@ -150,12 +152,27 @@ async def until_ready(child: Child, ready: Callable[[], Awaitable[bool]], deadli
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports nobody listens on at this moment."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+    """Loopback ports nobody listens on at this moment, and that no other lab and no outgoing connection takes meanwhile.
+
+    Each process begins its search in a block of its own, below the ports that the system gives to clients.
+    """
+    blocks = (CLIENT_PORTS - FIRST_PORT) // count
+    for number in range(blocks):
+        first = FIRST_PORT + (os.getpid() + number) % blocks * count
+        ports = list(range(first, first + count))
+        if all(map(_can_listen, ports)):
+            return ports
+    raise OSError(errno.EADDRINUSE, f"there are no {count} free loopback ports from {FIRST_PORT} to {CLIENT_PORTS}")
+
+
+def _can_listen(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 async def port_closed(host: str, port: int, deadline_s: float = 15.0) -> None:

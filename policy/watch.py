@@ -38,7 +38,8 @@ def _watch(parent: int, engine: tuple[str, int] | None) -> None:
 
 def _listens(address: tuple[str, int]) -> bool:
     try:
-        socket.create_connection(address, timeout=2).close()
+        with socket.create_connection(address, timeout=2) as connection:
+            return bool(connection.getsockname() != connection.getpeername())  # else it talks to itself
     except ConnectionRefusedError:
         return False
     except OSError:

@@ -45,12 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """What is dealt out to the workers: a file whose tests share a lab as one, a story, which shares nothing, by itself."""
-    for item in items:
-        if STORIES not in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+    if STORIES not in item.path.parents:
+        item.add_marker(pytest.mark.xdist_group(str(item.path)))
 
 
 @pytest.hookimpl(trylast=True)

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -232,7 +232,7 @@ class Story:
             case "talos:cluster/kubeconfig:Kubeconfig":
                 return {"kubeconfigRaw": self.kubeconfig}
             case "talos:machine/getConfiguration:getConfiguration":
-                return machine_configuration(given)
+                return _configuration(given)
         return client_configuration(given)
 
     def _scaled(self, provider: StageProvider[Any, Any], inputs: dict[str, Any]) -> dict[str, Any]:
@@ -354,7 +354,7 @@ def configurations(site: Site, made: secrets.Bundle) -> dict[str, str]:
     """As the Talos plugin makes them, by node, from the same arguments as the component's."""
     return {
         node.name: str(
-            machine_configuration(
+            _configuration(
                 {
                     "clusterName": site.cluster.name,
                     "clusterEndpoint": site.endpoint,
@@ -368,6 +368,17 @@ def configurations(site: Site, made: secrets.Bundle) -> dict[str, str]:
         )
         for node in site.nodes
     }
+
+
+def _configuration(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the Talos plugin generates and merges; the same machine is asked for in every run of every story."""
+    made: Mapping[str, Any] = json.loads(_generated(json.dumps(given)))
+    return made
+
+
+@lru_cache(maxsize=1024)
+def _generated(given: str) -> str:
+    return json.dumps(machine_configuration(json.loads(given)))
 
 
 def kubeconfig(site: Site, made: secrets.Bundle) -> str:

@@ -55,10 +55,7 @@ def test_machines_that_do_not_answer_stop_the_preview_all_at_once(session: Sessi
     assert "Traceback" not in done.output
 
 
-MANY = 1000 if LONG else 300  # both are more than an environment variable holds
-
-
-def many(prefix: str) -> list[dict[str, Any]]:
+def many(prefix: str, count: int = 1000) -> list[dict[str, Any]]:
     base = checked_in(prefix, {"cp1", "cp2", "cp3"})["cozystack:nodes"]
     workers = [
         {
@@ -68,7 +65,7 @@ def many(prefix: str) -> list[dict[str, Any]]:
             "link": "ens5",
             "installDisk": {"serial": f"LABSYS{n:06}"},
         }
-        for n in range(MANY - 3)
+        for n in range(count - 3)
     ]
     return [*base, *workers]
 
@@ -83,7 +80,7 @@ def large(prefix: str, nodes: Any) -> dict[str, Any]:
 
 
 def test_many_machines_in_a_file_of_their_own_preview(session: Session) -> None:
-    (session.project / "nodes.json").write_text(json.dumps(many(prefix())))
+    (session.project / "nodes.json").write_text(json.dumps(many(prefix(), 1000 if LONG else 300)))
     session.configure(large(prefix(), {"file": "nodes.json"}))
     done = session.preview()
     assert done.code == 0, done.output[-4000:]

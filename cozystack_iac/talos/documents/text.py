@@ -7,8 +7,10 @@ some reader could take for something else is quoted.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from io import StringIO
 from typing import Any
 
@@ -97,6 +99,22 @@ def emit(documents: Iterable[Document]) -> str:
 
 
 def _emit_one(document: Document) -> str:
+    try:
+        key = json.dumps(document)
+        if json.loads(key) == document:
+            return _emitted(key)
+    except (TypeError, ValueError):
+        pass  # a date, say: YAML has values and keys that JSON has not
+    return _dumped(document)
+
+
+@lru_cache(maxsize=4096)
+def _emitted(document: str) -> str:
+    """The YAML of a JSON document: machines share most of theirs, and a run asks for each several times."""
+    return _dumped(json.loads(document))
+
+
+def _dumped(document: Document) -> str:
     stream = StringIO()
     _yaml().dump(dict(document), stream)
     return stream.getvalue()

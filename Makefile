@@ -13,7 +13,7 @@ CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 # A third of the time tests wait for the world's clock, so there are more of them at a time than cores.
 JOBS ?= $(shell echo $$(($(CORES) < 4 ? $(CORES) * 3 / 2 : 6)))
 # Tests that share a lab stay together (tests/conftest.py). They go out in order, the long ones first, so that no worker is left over.
-PYTEST := -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+PYTEST := -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 LONG_FIRST := tests/faults tests/engine tests/stories tests/servers tests/properties tests/vectors tests/unit
 
 # Where bytecode is forbidden (many containers), every process of every engine run would compile Pulumi's SDKs again: over a second each.

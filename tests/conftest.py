@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -17,7 +18,7 @@ from lab import belongings
 from tests.matrix import LONG
 
 VECTORS = Path(__file__).parents[2] / "shared" / "vectors"
-STORIES = Path(__file__).parent / "stories"
+STORIES = "tests/stories/"
 SLOWER_THAN_S = 600.0  # what the whole suite may take on two cores with tools cached
 SLOWEST = 10
 ENDS_WITHIN_S = 10.0  # a plugin notices within a second or so that its engine is gone
@@ -45,10 +46,16 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """What is dealt out to the workers: a file whose tests share a lab as one, a story, which shares nothing, by itself."""
-    if STORIES not in item.path.parents:
-        item.add_marker(pytest.mark.xdist_group(str(item.path)))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """What is dealt out to the workers: a file, whose tests may share a lab, as one; a story, which shares nothing, by itself."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneFileOrOneStory(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return nodeid if nodeid.startswith(STORIES) else nodeid.split("::", 1)[0]
+
+    return OneFileOrOneStory(config, log)
 
 
 @pytest.hookimpl(trylast=True)

@@ -49,9 +49,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """What is dealt out to the workers: a file, whose tests may share a lab, as one; a story, which shares nothing, by itself."""
-    from xdist.scheduler import LoadScopeScheduling
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-    class OneFileOrOneStory(LoadScopeScheduling):
+    class OneFileOrOneStory(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             return nodeid if nodeid.startswith(STORIES) else nodeid.split("::", 1)[0]
 

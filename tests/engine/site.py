@@ -32,7 +32,9 @@ class LabSite:
     config: dict[str, Any] = field(default_factory=dict)
 
     def events(self, line: str = "") -> list[dict[str, Any]]:
-        """Recorded events whose "subject what" contains `line`, in order."""
+        """Recorded events whose "subject what" contains `line`, in order. A lab that is broken is no lab to wait for."""
+        record = self.state.read()
+        assert record is not None and record.problems == [], record
         events: list[dict[str, Any]] = control.ask(self.state.socket, "events", since=0)
         return [e for e in events if line in f"{e['subject']} {e['what']}"]
 

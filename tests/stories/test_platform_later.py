@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,9 @@ from lab import scenario
 from lab.scenario import Scenario
 from lab.story.engine import HELM
 from lab.story.platform import Story, platform_story
+from tests.addresses import prefix
 
-PREFIX = f"127.{130 + os.getpid() % 120}"
+PREFIX = prefix()
 HOSTED = {"guardrail": "VER-008", "reason": "tried on staging"}
 LATER = scenario.FOLDER / "platform" / "oidc-later.yaml"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,9 @@ import pytest
 from lab import scenario
 from lab.scenario import InstallExpectation, PlanExpectation, Scenario
 from lab.story.platform import Outcome, Story, platform_story
+from tests.addresses import prefix
 
-PREFIX = f"127.{130 + os.getpid() % 120}"  # runs side by side do not meet
+PREFIX = prefix()
 PATIENCE_S = 60.0
 FILES = [path for room in ("platform", "storage") for path in sorted((scenario.FOLDER / room).glob("*.yaml"))]
 

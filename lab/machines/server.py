@@ -115,4 +115,8 @@ class Door:
             return protocol
 
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(counted, self.host, self.port, backlog=BACKLOG, reuse_address=True)
+        # Opened in two steps: one that is cancelled between them would listen on for ever, and nobody could close it.
+        self._server = await loop.create_server(
+            counted, self.host, self.port, backlog=BACKLOG, reuse_address=True, start_serving=False
+        )
+        await self._server.start_serving()

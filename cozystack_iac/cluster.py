@@ -64,7 +64,9 @@ from cozystack_iac.talos.components import NodeGate, TalosBootstrap, TalosMachin
 from cozystack_iac.talos.fleet import MachineRef
 from cozystack_iac.talos.inventory import approvals, machine_refs
 
-RECORD_S = 60.0  # an API server that is away for longer stops more than a record
+OUTAGE_S = (
+    60.0  # how long a single question or record goes on without the API server; longer waits have budgets of their own
+)
 JOB_IMAGE = "docker.io/alpine/k8s:1.36.2"  # has a shell and nsenter; the installer chart's own hook pulls it as well
 
 
@@ -272,7 +274,7 @@ class CozystackCluster(ComponentResource):
             copies=site.replicas,
             nodes=len(nodes),
             kubeconfig=self._kubeconfig,
-            deadline_s=30,
+            deadline_s=OUTAGE_S,
             checks=site.checks,
         )
         return [pools, StorageClasses(f"{self._name}-classes", args, self._on_cluster(pools))]
@@ -372,7 +374,7 @@ class CozystackCluster(ComponentResource):
             "kubeconfig": self._kubeconfig,
             "versions": self._versions,
             "revision": summary.revision(self._site),
-            "deadline_s": RECORD_S,
+            "deadline_s": OUTAGE_S,
         }
         return [*after, InstallStarted(f"{self._name}-started", wanted, self._child(*after))]
 
@@ -383,7 +385,7 @@ class CozystackCluster(ComponentResource):
             "links": links,
             "revision": summary.revision(self._site),
             "summary": summary.markdown(self._site, self._versions["cozystack-iac"]),
-            "deadline_s": RECORD_S,
+            "deadline_s": OUTAGE_S,
         }
         return InstallRecord(f"{self._name}-record", wanted, self._child())
 

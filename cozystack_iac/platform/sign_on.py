@@ -7,11 +7,13 @@ writes that part there: the Package resource leaves it out, and the field manage
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from pydantic import Field
 
 from cozystack_iac.kube.client import Kube, KubeError, Object
+from cozystack_iac.kube.outage import outlasting
 from cozystack_iac.platform import claim, values
 from cozystack_iac.platform.claim import authentication_of
 from cozystack_iac.platform.values_stage import taken_over
@@ -47,13 +49,15 @@ class SignOnProvider(StageProvider[SignOnInputs, SignOnOutputs]):
         on = _is_on(inputs.authentication)
         async with Kube.connect(inputs.kubeconfig) as kube:
             try:
-                package = await kube.get(claim.PACKAGE)
+                package = await outlasting(lambda: kube.get(claim.PACKAGE), inputs.deadline_s, progress.say)
                 before = authentication_of(package)
                 if _is_on(before) and not on and claim.OIDC_001.code not in inputs.allowed:
                     raise _would_switch_off()
                 if (on or _is_on(before)) and not _says(before, inputs.authentication):
                     progress.say(f"switching OIDC {'on' if on else 'off'}")
-                    await kube.apply(claim.PACKAGE, _part(package, inputs.authentication), manager=MANAGER, force=True)
+                    part = _part(package, inputs.authentication)
+                    apply = partial(kube.apply, claim.PACKAGE, part, manager=MANAGER, force=True)
+                    await outlasting(apply, inputs.deadline_s, progress.say)
             except KubeError as error:
                 raise _unwritten(on, error) from None
             if on or _is_on(before):

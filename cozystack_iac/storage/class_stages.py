@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import Field
 
 from cozystack_iac.findings import ERROR, WARNING, Finding, block
 from cozystack_iac.kube.client import Conflict, Kube, KubeError, Object, Ref
+from cozystack_iac.kube.outage import outlasting
 from cozystack_iac.stage import Progress, Properties, StageFailed, StageProvider, StageResource
 from cozystack_iac.storage import classes
 
@@ -22,7 +24,7 @@ class ClassInputs(Properties):
     copies: int  # of a replicated volume, as its class would be made
     nodes: int  # storage nodes: no class can ask for more copies
     checks: Literal["live", "offline"] = "live"
-    deadline_s: float
+    deadline_s: float  # how long the API server may be away; the engine asks for this look in the middle of an install
 
 
 class ClassOutputs(Properties):
@@ -50,18 +52,18 @@ class ClassesFitProvider(StageProvider[ClassInputs, ClassOutputs]):
             problem = "they were not looked at"
             return [classes.CLS_006.at("storageclasses", problem=problem, fix=fix, severity=WARNING)]
         try:
-            return _judged(new, await _existing(new))
+            return _judged(new, await _existing(new, self._progress()))
         except KubeError as error:
             problem = f"no answer: {error}"
             return [classes.CLS_006.at("storageclasses", problem=problem, fix=classes.CLS_006.remedy)]
 
     async def establish(self, inputs: ClassInputs, progress: Progress) -> ClassOutputs:
         try:
-            found = await _existing(inputs)
+            found = await _existing(inputs, progress)
             _refuse(_judged(inputs, found))
             if inputs.mode == "adopt":
                 await _make_missing(inputs, found, progress)
-                found = await _existing(inputs)
+                found = await _existing(inputs, progress)
         except KubeError as error:
             raise _unknown(error) from None
         for finding in _judged(inputs, found):
@@ -70,7 +72,7 @@ class ClassesFitProvider(StageProvider[ClassInputs, ClassOutputs]):
 
     async def observe(self, inputs: ClassInputs, outputs: ClassOutputs) -> ClassOutputs | None:
         try:
-            return _seen(inputs, await _existing(inputs))
+            return _seen(inputs, await _existing(inputs, self._progress()))
         except KubeError as error:
             raise _unknown(error) from None
 
@@ -82,7 +84,7 @@ class ClassesFitProvider(StageProvider[ClassInputs, ClassOutputs]):
         """Classes that were made here go; those of others, and every volume, stay."""
         if inputs.mode != "adopt":
             return
-        async with Kube.connect(inputs.kubeconfig, deadline_s=inputs.deadline_s) as kube:
+        async with Kube.connect(inputs.kubeconfig) as kube:
             for name in classes.NAMES:
                 found = await kube.find(CLASSES.named(name))
                 if found is not None and classes.is_ours(found):
@@ -99,19 +101,19 @@ def _judged(inputs: ClassInputs, found: list[Object]) -> list[Finding]:
     return classes.judge(found, classes.storage_classes(inputs.pool, inputs.copies), inputs.mode, inputs.nodes)
 
 
-async def _existing(inputs: ClassInputs) -> list[Object]:
-    async with Kube.connect(inputs.kubeconfig, deadline_s=inputs.deadline_s) as kube:
-        return await kube.objects(CLASSES)
+async def _existing(inputs: ClassInputs, progress: Progress) -> list[Object]:
+    async with Kube.connect(inputs.kubeconfig) as kube:
+        return await outlasting(lambda: kube.objects(CLASSES), inputs.deadline_s, progress.say)
 
 
 async def _make_missing(inputs: ClassInputs, found: list[Object], progress: Progress) -> None:
-    async with Kube.connect(inputs.kubeconfig, deadline_s=inputs.deadline_s) as kube:
+    async with Kube.connect(inputs.kubeconfig) as kube:
         for body in classes.missing(found, classes.storage_classes(inputs.pool, inputs.copies)):
             name = body["metadata"]["name"]
             progress.say(f"class {name} is missing and is made")
             try:
-                await kube.create(CLASSES.named(name), body)
-            except Conflict:  # somebody was faster; the look that follows judges it
+                await outlasting(partial(kube.create, CLASSES.named(name), body), inputs.deadline_s, progress.say)
+            except Conflict:  # somebody was faster, or the answer to an earlier try was lost; the next look judges it
                 continue
 
 

@@ -23,7 +23,7 @@ from unittest.mock import patch
 
 from cozystack_iac import releases
 from cozystack_iac.findings import Finding, Severity, Verdict, table
-from cozystack_iac.kube import client
+from cozystack_iac.kube import client, outage
 from cozystack_iac.kube.client import Kube, Object
 from cozystack_iac.platform import claim_stage, hook_stage, package, tenant
 from cozystack_iac.platform import stages as platform_stages
@@ -68,6 +68,7 @@ LOOKS = {
     (claim_stage, "PATIENCE_S"): 0.3,
     (hook_stage, "LOOK_EVERY_S"): 0.02,
     (hook_stage, "NO_TRACE_S"): 0.5,
+    (outage, "ASK_EVERY_S"): 0.02,
     (linstor_stages, "EXEC_EVERY_S"): 0.02,
     (zpool_jobs, "ASK_AGAIN_S"): 0.01,
     (zpool_jobs, "NOTICE_EVERY_S"): 0.05,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cozystack_iac.kube import outage
 from cozystack_iac.platform import claim
 from cozystack_iac.platform.sign_on import SignOnInputs, SignOnProvider
 from lab.memory import MemoryApi, MemoryKube
@@ -80,3 +81,17 @@ async def test_a_refresh_sees_oidc_that_was_switched_off_by_hand(api: MemoryApi,
     seen = await provider.observe(sign_on(), made)
     assert seen is not None
     assert provider.drifted(sign_on(), seen)
+
+
+@pytest.mark.parametrize("call", ["GET packages", "PATCH packages"])
+async def test_an_outage_is_outlasted_and_oidc_switched_on_after_it(
+    api: MemoryApi, kube: MemoryKube, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "ASK_EVERY_S", 0.01)
+    await platform_package(api, kube, None)
+    await render(kube, oidc_enabled="true")
+    api.refuse(call, 503, "ServiceUnavailable", "apiserver is shutting down", 3)
+    said = Said()
+    await SignOnProvider().establish(sign_on(), said)
+    assert claim.oidc_is_on(await kube.get(claim.PACKAGE))
+    assert "waiting for the API server (503 ServiceUnavailable: apiserver is shutting down)" in said.text

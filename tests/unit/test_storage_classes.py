@@ -223,10 +223,11 @@ async def test_conflicts_are_shown_by_the_preview_already(serve: Callable[..., A
 
 async def test_a_cluster_that_does_not_answer_is_not_one_without_classes(serve: Callable[..., Api]) -> None:
     serve().away = Unreachable("connection refused")
-    [finding] = await ClassesFitProvider().preflight(inputs(), None)
+    briefly = inputs(deadline_s=0.1)
+    [finding] = await ClassesFitProvider().preflight(briefly, None)
     assert (finding.code, finding.severity) == ("CLS-006", ERROR)
     with pytest.raises(StageFailed, match="could not be found out"):
-        await ClassesFitProvider().establish(inputs(), quiet())
+        await ClassesFitProvider().establish(briefly, quiet())
     [skipped] = await ClassesFitProvider().preflight(inputs(checks="offline"), None)
     assert skipped.severity is not ERROR
 

@@ -1,7 +1,9 @@
 """Runs the Pulumi engine the way this project needs it: `python -m cozystack_iac.runner up --stack prod`.
 
-What it adds to a bare `pulumi up`: the policy pack, no ambient kubeconfig for any plugin, and the cleaning up after a run
-that was killed on this very host (its lock before, its pending creates after). `pulumi` itself works as well, without these.
+What it adds to a bare `pulumi up`: the policy pack, no ambient kubeconfig for any plugin, a folder for temporary files that
+goes away with the run (the Kubernetes plugin writes the kubeconfig, keys included, into one and leaves it there), and the
+cleaning up after a run that was killed on this very host (its lock before, its pending creates after). `pulumi` itself works as
+well, without these.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -157,14 +160,16 @@ class Engine:
 
     def _call(self, arguments: Sequence[str]) -> int:
         """Raises KeyboardInterrupt after an interrupted engine has ended: it got the same signal and does so in its own order."""
-        process = subprocess.Popen([self._executable, *arguments], cwd=self._project, env=self._env)
-        interrupted = False
-        while True:
-            try:
-                code = process.wait()
-                break
-            except KeyboardInterrupt:
-                interrupted = True
+        with tempfile.TemporaryDirectory(prefix="cozystack-iac-", dir=self._env.get("TMPDIR")) as folder:
+            env = {**self._env, "TMPDIR": folder}
+            process = subprocess.Popen([self._executable, *arguments], cwd=self._project, env=env)
+            interrupted = False
+            while True:
+                try:
+                    code = process.wait()
+                    break
+                except KeyboardInterrupt:
+                    interrupted = True
         if interrupted:
             raise KeyboardInterrupt
         return code

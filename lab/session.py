@@ -43,10 +43,13 @@ class Session:
         self._state, self._stack_file, self.stack = state.resolve(), stack_file, stack
         self._stand_ins = [tool for tool in tools.tools if tool.origin == "stand-in" and tool.name in _PROVIDERS]
         self.project = self._state / "project"
+        temporary = self._state / "tmp"  # plugins leave things there, the kubeconfig among them: they go with the lab
+        temporary.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.environment = environment(
             {
                 **tools.environment(_without_secrets(os.environ)),
                 **belongings.mark(self._state),
+                "TMPDIR": str(temporary),
                 "PULUMI_BACKEND_URL": (self._state / "backend").as_uri(),
                 "PULUMI_CONFIG_PASSPHRASE": self._passphrase(),
             }

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -91,7 +92,8 @@ class Fake:
         self.state: dict[str, object] = {"deployment": {}}
         script = self.bin / "pulumi"
         script.write_text(
-            f'#!/bin/sh\necho "$KUBECONFIG|$@" >> {root}/calls\n[ "$1" = stack ] && cat {root}/state.json\nexit 0\n'
+            f'#!/bin/sh\necho "$KUBECONFIG|$@" >> {root}/calls\n[ "$1" = stack ] && cat {root}/state.json\n'
+            f'[ "$1" = up ] && echo key > "$TMPDIR/kubeconfig1" && ls -ld "$TMPDIR" > {root}/folder\nexit 0\n'
         )
         script.chmod(0o755)
 
@@ -143,3 +145,15 @@ def test_a_blocking_verdict_stops_before_the_engine_is_started(fake: Fake, capsy
     assert fake.engine().run("up") == 1
     assert not (fake.root / "calls").exists()
     assert "cozystack:cluster.name" in capsys.readouterr().err
+
+
+def test_what_plugins_leave_among_the_temporary_files_goes_with_the_run(
+    fake: Fake, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pulumi-kubernetes writes the kubeconfig for Helm with os.CreateTemp and never removes it (provider.go, v4)."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("tmp")))
+    fake.engine().run("up")
+    mode, *_, folder = (fake.root / "folder").read_text().split()
+    assert mode == "drwx------"
+    assert Path(folder).parent == Path(tempfile.gettempdir())
+    assert list(Path(tempfile.gettempdir()).iterdir()) == []

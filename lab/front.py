@@ -10,6 +10,8 @@ import asyncio
 import contextlib
 from collections.abc import Iterable
 
+from lab.listening import opened
+
 _CHUNK = 64 * 1024
 
 
@@ -53,7 +55,7 @@ class Front:
                 open_here.discard(writer)
                 writer.close()
 
-        return await asyncio.start_server(accept, address, self.port)
+        return await opened(await asyncio.start_server(accept, address, self.port, start_serving=False))
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -14,6 +14,7 @@ from grpclib.events import _DispatchServerEvents
 from grpclib.protocol import H2Protocol
 from grpclib.server import Handler as CallHandler
 
+from lab.listening import opened
 from lab.machines.tls import TlsServer
 
 if TYPE_CHECKING:
@@ -115,8 +116,7 @@ class Door:
             return protocol
 
         loop = asyncio.get_running_loop()
-        # Opened in two steps: one that is cancelled between them would listen on for ever, and nobody could close it.
-        self._server = await loop.create_server(
+        server = await loop.create_server(
             counted, self.host, self.port, backlog=BACKLOG, reuse_address=True, start_serving=False
         )
-        await self._server.start_serving()
+        self._server = await opened(server)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from lab.listening import opened
 from lab.pki import Pair
 
 BODY_LIMIT = 4 * 2**20  # bytes
@@ -85,7 +86,7 @@ async def serve(handler: Handler, host: str, port: int, tls: ssl.SSLContext) -> 
             with suppress(Exception):
                 await writer.wait_closed()
 
-    return await asyncio.start_server(client, host, port, ssl=tls)
+    return await opened(await asyncio.start_server(client, host, port, ssl=tls, start_serving=False))
 
 
 async def _converse(handler: Handler, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -160,13 +160,13 @@ def _table(record: Record) -> Table:
 
 def _down(args: argparse.Namespace, state: StateDir, console: Console) -> int:
     done = launch.down(state)
+    for name in done.forced:
+        console.print(f"had to be ended: {name}", style="yellow")
     if not done.was_there:
         console.print(f"no lab is running in {state.root}")
         return OK
     if not done.orderly:
         console.print(f"the supervisor did not stop in order; see {state.supervisor_log}", style="yellow")
-    for name in done.forced:
-        console.print(f"had to be ended: {name}", style="yellow")
     for port in done.taken:
         console.print(f"port {port} is open again: another program took it", style="yellow")
     console.print(f"the lab is down after {done.seconds} s")

@@ -182,8 +182,7 @@ def down(state: StateDir) -> Down:
     """
     record = state.read()
     if record is None:
-        belongings.end(belongings.mark(state.root))
-        return Down(was_there=False)
+        return Down(was_there=False, forced=belongings.end(belongings.mark(state.root)))
     began = time.monotonic()
     if record.supervisor.identity.signal(signal.SIGTERM):
         record.supervisor.identity.gone_within(STOPS_WITHIN_S)

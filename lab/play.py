@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -52,7 +53,7 @@ def play(state: StateDir, scenario: Scenario, console: Console, stack_file: Path
     began = time.monotonic()
     with launch.held(state, scenario, console) as lab:
         try:
-            code = _installed(played, lab.record, state, scenario, stack_file, console, began)
+            code = _installed(_Play(played, state, scenario, stack_file, console, began), lab.record)
         except KeyboardInterrupt:
             played.end()
             after = "ends with it" if lab.started else "was running before and goes on: `make lab-down` ends it"
@@ -62,18 +63,21 @@ def play(state: StateDir, scenario: Scenario, console: Console, stack_file: Path
     return code
 
 
-def _installed(
-    played: Session,
-    record: Record,
-    state: StateDir,
-    scenario: Scenario,
-    stack_file: Path,
-    console: Console,
-    began: float,
-) -> int:
-    phases = [("lab ready", time.monotonic() - began)]
+@dataclass(frozen=True)
+class _Play:
+    session: Session
+    state: StateDir
+    scenario: Scenario
+    stack_file: Path
+    console: Console
+    began: float  # time.monotonic()
+
+
+def _installed(play: _Play, lab: Record) -> int:
+    state, console = play.state, play.console
+    phases = [("lab ready", time.monotonic() - play.began)]
     console.rule("preview: the plan gate")
-    played.prepare()
+    play.session.prepare()
     span = (0.0, 0.0)
     for title, operation, flags in (
         ("preview", "preview", ["--non-interactive"]),
@@ -81,15 +85,15 @@ def _installed(
     ):
         started = time.monotonic()
         began_at = _now(state)
-        code = played.engine.run(operation, flags)
+        code = play.session.engine.run(operation, flags)
         span = (began_at, _now(state))
         phases.append((title, time.monotonic() - started))
         if code:
             console.print(f"{operation} failed; the lab goes on running: `make lab` continues, `make lab-down` ends it")
             return code
-    console.print(_summary(played))
-    console.print(_times(phases, record.control_plane_s, time.monotonic() - began))
-    _compare(state, scenario, stack_file, span, console)
+    console.print(_summary(play.session))
+    console.print(_times(phases, lab.control_plane_s, time.monotonic() - play.began))
+    _compare(play, span)
     console.print("the lab goes on running: `make lab-status` shows it, `make lab-down` ends it")
     return 0
 
@@ -99,21 +103,19 @@ def _now(state: StateDir) -> float:
     return float(control.ask(state.socket, "state")["now"])
 
 
-def _compare(
-    state: StateDir, scenario: Scenario, stack_file: Path, span: tuple[float, float], console: Console
-) -> None:
+def _compare(play: _Play, span: tuple[float, float]) -> None:
     """The install beside its critical path; nothing when an earlier run had begun it."""
-    site = from_file(stack_file).site
+    site, scenario = from_file(play.stack_file).site, play.scenario
     release = releases.find(site.cluster.cozystack) if site is not None else None
-    events = [(e["time"], f"{e['subject']} {e['what']}") for e in control.ask(state.socket, "events", since=0)]
+    events = [(e["time"], f"{e['subject']} {e['what']}") for e in control.ask(play.state.socket, "events", since=0)]
     fresh = any(line == "cluster bootstrapped" and at > span[0] for at, line in events)
     if site is None or release is None or not fresh:
         return
     path = critical_path(scenario, tenant.root_spec(site, release), package.platform_values(site, release))
-    console.print(side_by_side(path, measured(events, *span)))
+    play.console.print(side_by_side(path, measured(events, *span)))
     took_s = span[1] - span[0]
     late_s = (took_s - path.total_s) / scenario.scale  # as this machine's clock counts
-    console.print(
+    play.console.print(
         f"{took_s / path.total_s:.2f} times the critical path, {late_s:.0f} s of this machine's: each second it computes is "
         f"{scenario.scale:.0f} s of the lab's. At life's own pace the same {late_s:.0f} s would make "
         f"{1 + late_s / path.total_s:.2f} times"

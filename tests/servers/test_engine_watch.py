@@ -59,7 +59,7 @@ def test_a_plugin_that_starts_after_its_engine_has_died_ends(plugin: str) -> Non
         address = f"127.0.0.1:{gone.getsockname()[1]}"
     started = psutil.Popen([*PLUGINS[plugin], address], stdout=subprocess.PIPE)
     with started, ended(started):
-        started.wait(timeout=ENDS_WITHIN_S)
+        assert started.wait(timeout=ENDS_WITHIN_S) == (0 if plugin == "the language host" else 1)
 
 
 def test_the_engine_s_own_way_to_start_dynamic_providers_is_watched_as_well(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_the_engine_s_own_way_to_start_dynamic_providers_is_watched_as_well(tmp_
         address = f"127.0.0.1:{gone.getsockname()[1]}"
     started = psutil.Popen([shim, address], stdout=subprocess.PIPE)
     with started, ended(started):
-        started.wait(timeout=ENDS_WITHIN_S)
+        assert started.wait(timeout=ENDS_WITHIN_S) == 1
 
 
 def test_other_processes_of_the_same_python_are_left_alone() -> None:

@@ -157,8 +157,8 @@ def _tell(count: int) -> None:
 
 async def wait(port: int) -> None:
     """The product's stage; every line it says is told with its count and the machine's clock."""
-    from cozystack_iac.readiness.stages import PlatformInputs, PlatformReadyProvider
-    from cozystack_iac.stage import Progress
+    from cozystack_iac.stages.platform_ready import PlatformInputs, PlatformReadyProvider
+    from cozystack_iac.waiting import Progress
 
     @asynccontextmanager
     async def connect(*_: Any, **__: Any) -> AsyncIterator[Kube]:

@@ -13,11 +13,7 @@ dynamic provider's four threads room for checks and diffs.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from importlib import metadata
+from collections.abc import Sequence
 from typing import Any
 
 import pulumi
@@ -25,49 +21,25 @@ import pulumi_kubernetes as kubernetes
 from pulumi import ComponentResource, Input, Output, Resource, ResourceOptions
 
 from cozystack_iac import releases, summary
+from cozystack_iac.components import single_stages as stages
+from cozystack_iac.components.access import Access
+from cozystack_iac.components.cozy_installer import CozyInstaller
+from cozystack_iac.components.extracted_prism import ExtractedPrism
+from cozystack_iac.components.linstor_pools import LinstorPools
+from cozystack_iac.components.node_gate import NodeGate
+from cozystack_iac.components.platform_package import PlatformPackage
+from cozystack_iac.components.root_tenant_patch import RootTenantPatch
+from cozystack_iac.components.storage_classes import StorageClasses
+from cozystack_iac.components.talos_bootstrap import TalosBootstrap
+from cozystack_iac.components.talos_machine_configs import TalosMachineConfigs
+from cozystack_iac.components.zfs_pool_job import ZfsPoolJob
 from cozystack_iac.findings import Verdict
 from cozystack_iac.kube.access import from_file
 from cozystack_iac.kube.kubeconfig import BadKubeconfig, checked
-from cozystack_iac.kube.kubeconfig_file import KubeconfigFile
-from cozystack_iac.platform import installer, package, tenant, values
-from cozystack_iac.platform.components import (
-    CozyInstaller,
-    CozyInstallerArgs,
-    ExtractedPrism,
-    ExtractedPrismArgs,
-    PlatformPackage,
-    PlatformPackageArgs,
-    RootTenant,
-    RootTenantArgs,
-)
-from cozystack_iac.platform.record_stages import InstallRecord, InstallStarted
-from cozystack_iac.platform.sign_on import SignOn
-from cozystack_iac.reachability.stages import Reachability
-from cozystack_iac.readiness.postverify_stages import PostVerify
-from cozystack_iac.readiness.stages import PlatformReady
-from cozystack_iac.rules import reachability
-from cozystack_iac.rules.overrides import in_force
-from cozystack_iac.settings import Disk, Node, Site
-from cozystack_iac.settings.site import KUBE_API_PORT
-from cozystack_iac.stage import TOOK, StageResource, collected
-from cozystack_iac.storage import zfs
-from cozystack_iac.storage.components import (
-    LinstorPools,
-    LinstorPoolsArgs,
-    StorageClasses,
-    StorageClassesArgs,
-    ZfsPoolJob,
-    ZfsPoolJobArgs,
-)
-from cozystack_iac.storage.ledger_stages import DiskLedger
-from cozystack_iac.talos.components import NodeGate, TalosBootstrap, TalosMachineConfigs
-from cozystack_iac.talos.fleet import MachineRef
-from cozystack_iac.talos.inventory import approvals, machine_refs
-
-OUTAGE_S = (
-    60.0  # how long a single question or record goes on without the API server; longer waits have budgets of their own
-)
-JOB_IMAGE = "docker.io/alpine/k8s:1.36.2"  # has a shell and nsenter; the installer chart's own hook pulls it as well
+from cozystack_iac.settings import Site
+from cozystack_iac.stages.base import TOOK, StageResource, collected
+from cozystack_iac.stages.platform_ready import PlatformReady
+from cozystack_iac.stages.sign_on import SignOn
 
 
 class CozystackCluster(ComponentResource):
@@ -84,23 +56,22 @@ class CozystackCluster(ComponentResource):
             raise pulumi.RunError(f"Cozystack {site.cluster.cozystack} is not a release this version knows")
         self._release = release
         self.outputs: dict[str, Any] = {}
-        self._zpool_sizes: Input[Mapping[str, int]] = {}
-        self._client: Input[dict[str, str]] = {}  # to the machines' own API, where there is one
+        self._access = Access()
 
-        with collected() as stages:
+        with collected() as declared:
             base: Sequence[Resource] = self._talos() if site.cluster.variant == "talos" else self._existing()
-            started = self._started(base)
-            zpools = self._zpools(self._ledger(started) or started)
-            platform = self._platform(zpools)
-            ready = self._signed_on(self._ready(platform))
-            verified = self._verified(ready)
-            reached = self._reached(verified)
-        links = _took(stages)
-        recorded = self._recorded(links)
+            began = stages.install_started(f"{name}-started", site, self._access, self._child(*base))
+            disks, sizes = self._disks([*base, began])
+            ready = self._ready(self._platform(disks, sizes))
+            verified = stages.post_verify(f"{name}-verified", site, self._access, self._child(ready))
+            reached = stages.reachability(f"{name}-reachability", site, self._access, self._child(verified))
+        links = _took(declared)
+        # Last of all, since it takes what every other stage has to say about its run.
+        recorded = stages.install_record(f"{name}-record", site, self._access, links, self._child())
         self.outputs |= {
             "access": summary.access_summary(site),
             "secrets": summary.secret_places(site),
-            "versions": self._versions,
+            "versions": stages.versions(site),
             "releases": ready.output("releases"),
             "timings": {"links": links, "packages": ready.output("timings")},
             "reachability": {
@@ -119,17 +90,16 @@ class CozystackCluster(ComponentResource):
     # The cluster itself ---------------------------------------------------------------------------------------------
 
     def _talos(self) -> Sequence[Resource]:
-        site = self._site
+        name, site = self._name, self._site
         # Secrets and configurations touch no machine, so they come first: with them the gate knows our own machines.
-        configs = TalosMachineConfigs(f"{self._name}-configs", site, self._child())
-        client = self._client = configs.client_configuration
-        gate = NodeGate(f"{self._name}-gate", site, self._child(), client_configuration=client)
-        bootstrap = TalosBootstrap(f"{self._name}-bootstrap", site, configs, self._child(gate, configs))
-        self._connect(bootstrap.kubeconfig, site.endpoint)
-        self.outputs |= {"talosconfig": configs.talosconfig, "kubeconfig": self._kubeconfig}
+        configs = TalosMachineConfigs(f"{name}-configs", site, self._child())
+        gate = NodeGate(f"{name}-gate", site, Access(client=configs.client_configuration), self._child())
+        bootstrap = TalosBootstrap(f"{name}-bootstrap", site, configs, self._child(gate, configs))
+        kubeconfig = self._connect(bootstrap.kubeconfig, site.endpoint, configs.client_configuration)
+        self.outputs |= {"talosconfig": configs.talosconfig, "kubeconfig": kubeconfig}
         if site.access.kubeconfig_file:
-            written = {"kubeconfig": self._kubeconfig, "path": site.access.kubeconfig_file}
-            KubeconfigFile(f"{self._name}-kubeconfig-file", written, self._child(bootstrap))
+            path, after = site.access.kubeconfig_file, self._child(bootstrap)
+            stages.kubeconfig_file(f"{name}-kubeconfig-file", path, self._access, after)
         return [bootstrap]
 
     def _existing(self) -> Sequence[Resource]:
@@ -139,255 +109,68 @@ class CozystackCluster(ComponentResource):
             found = from_file(access.kubeconfig if access else "", access.context if access else "")
         except BadKubeconfig as error:
             raise pulumi.RunError(f"cozystack:cluster.access: {error}") from None
-        self._connect(Output.secret(found.text), found.server)
+        self._connect(Output.secret(found.text), found.server, {})
         if site.cluster.variant != "generic" or not site.platform.prism:
             return []
-        endpoints = [_authority(node.internal, KUBE_API_PORT) for node in site.control_planes]
-        args = ExtractedPrismArgs(endpoints=endpoints, deadline_s=site.waits.prism.total_seconds())
-        return [ExtractedPrism(f"{self._name}-prism", args, self._on_cluster())]
+        return [ExtractedPrism(f"{self._name}-prism", site, self._on_cluster())]
 
-    def _connect(self, kubeconfig: Output[str], server: str) -> None:
+    def _connect(self, kubeconfig: Output[str], server: str, client: Input[dict[str, str]]) -> Output[str]:
         """The provider of every Kubernetes object. Nothing ambient can get in: see `kube.kubeconfig`."""
-        self._kubeconfig: Output[str] = kubeconfig.apply(lambda text: own_kubeconfig(text, server))
+        own: Output[str] = kubeconfig.apply(lambda text: own_kubeconfig(text, server))
+        self._access = Access(own, client)
         self._provider: pulumi.ProviderResource = kubernetes.Provider(
             f"{self._name}-kubernetes",
-            kubeconfig=self._kubeconfig,
+            kubeconfig=own,
             # Fixed, or an unknown or renewed kubeconfig would preview as "replace the whole platform".
             cluster_identifier=f"cozystack/{self._site.cluster.name}",
             opts=self._child(),
         )
+        return own
 
     # The platform on it ---------------------------------------------------------------------------------------------
 
-    @property
-    def _storing_machines(self) -> list[MachineRef]:
-        """Storage nodes that can be asked about their disks: those with an API of their own."""
-        names = {node.name for node in self._site.storage_nodes}
-        return [ref for ref in machine_refs(self._site) if ref.name in names and not self._site.existing]
+    def _disks(self, after: Sequence[Resource]) -> tuple[Sequence[Resource], Input[dict[str, int]]]:
+        """The ledger and the zpools, with their sizes as far as they are known here."""
+        site, access = self._site, self._access
+        if not site.storage_nodes:
+            return after, {}
+        ledger = stages.disk_ledger(f"{self._name}-ledger", site, access, self._child(*after))
+        if site.storage.provisioner == "linstor":
+            return [ledger], {}  # LINSTOR makes its own, once it runs
+        zpools = ZfsPoolJob(f"{self._name}-zpools", site, access, self._on_cluster(ledger))
+        return [zpools], zpools.sizes
 
-    def _ledger(self, after: Sequence[Resource]) -> Sequence[Resource]:
-        site = self._site
-        nodes = {node.name: node for node in site.storage_nodes}
-        if not nodes:
-            return []
-        wanted = {
-            "disks": {name: [disk.model_dump(mode="json") for disk in node.data_disks] for name, node in nodes.items()},
-            "places": {
-                node.name: site.where("nodes", index) for index, node in enumerate(site.nodes) if node.data_disks
-            },
-            "approved": {name: list(identities) for name, identities in site.storage.approved_disks.items()},
-            "machines": [ref.model_dump(mode="json") for ref in self._storing_machines],
-            "checks": site.checks,
-            "client_configuration": self._client,
-            "deadline_s": site.waits.probe.total_seconds(),
-        }
-        return [DiskLedger(f"{self._name}-ledger", wanted, self._child(*after))]
-
-    def _zpools(self, after: Sequence[Resource]) -> Sequence[Resource]:
-        site = self._site
-        plans = [pool_plan(site, node) for node in site.storage_nodes]
-        if not plans or site.storage.provisioner == "linstor":
-            return after  # LINSTOR makes its own, once it runs
-        args = ZfsPoolJobArgs(
-            plans=plans,
-            zpool=site.storage.zpool,
-            image=site.storage.job_image or JOB_IMAGE,
-            kubeconfig=self._kubeconfig,
-            machines=self._storing_machines,
-            client_configuration=self._client,
-            drop_privileges=site.storage.drop_privileges,
-            deadline_s=site.waits.zpools.total_seconds(),
-        )
-        made = ZfsPoolJob(f"{self._name}-zpools", args, self._on_cluster(*after))
-        self._zpool_sizes = made.sizes
-        return [made]
-
-    def _platform(self, after: Sequence[Resource]) -> Sequence[Resource]:
-        site, release = self._site, self._release
-        installed = CozyInstaller(
-            f"{self._name}-installer",
-            CozyInstallerArgs(
-                release=release,
-                chart=installer.chart(site),
-                values=installer.installer_values(site),
-                claim=installer.claim(site, release),
-                kubeconfig=self._kubeconfig,
-                deadline_s=site.waits.operator.total_seconds(),
-            ),
-            self._on_cluster(*after),
-        )
-        packaged = PlatformPackage(
-            f"{self._name}-platform",
-            PlatformPackageArgs(
-                package=package.package(site, release),
-                secret=package.carries_secrets(site),
-                rendered=values.expected(package.platform_values(site, release), site.platform_variant, release),
-                signs_on_later=release.oidc_later,
-                kubeconfig=self._kubeconfig,
-                deadline_s=site.waits.package.total_seconds(),
-            ),
-            self._on_cluster(installed),
-        )
-        root = RootTenant(
-            f"{self._name}-tenant",
-            RootTenantArgs(
-                spec=tenant.root_spec(site, release),
-                kubeconfig=self._kubeconfig,
-                deadline_s=site.waits.tenant.total_seconds(),
-            ),
-            self._on_cluster(packaged),
-        )
+    def _platform(self, after: Sequence[Resource], sizes: Input[dict[str, int]]) -> Sequence[Resource]:
+        name, site, release, access = self._name, self._site, self._release, self._access
+        installed = CozyInstaller(f"{name}-installer", site, release, access, self._on_cluster(*after))
+        packaged = PlatformPackage(f"{name}-platform", site, release, access, self._on_cluster(installed))
+        root = RootTenantPatch(f"{name}-tenant", site, release, access, self._on_cluster(packaged))
         # Off stays off, or is switched off by somebody who allowed it, before the platform is waited for; on comes after that.
         off = [self._sign_on(packaged)] if release.oidc_later and not site.access.oidc else []
-        return [packaged, root, *off, *self._volumes(packaged)]
+        return [packaged, root, *off, *self._volumes(packaged, sizes)]
 
-    def _volumes(self, packaged: PlatformPackage) -> Sequence[Resource]:
-        site = self._site
-        nodes = [node.name for node in site.storage_nodes]
-        if not nodes:
+    def _volumes(self, packaged: Resource, sizes: Input[dict[str, int]]) -> Sequence[Resource]:
+        name, site, access = self._name, self._site, self._access
+        if not site.storage_nodes:
             return []
-        by_linstor = site.storage.provisioner == "linstor"  # then every storage node has one data disk (rules)
-        pools = LinstorPools(
-            f"{self._name}-pools",
-            LinstorPoolsArgs(
-                nodes=nodes,
-                pool=site.storage.pool,
-                zpool=site.storage.zpool,
-                kubeconfig=self._kubeconfig,
-                controller_deadline_s=site.waits.linstor.total_seconds(),
-                deadline_s=site.waits.pools.total_seconds(),
-                sizes=self._zpool_sizes,
-                evacuate={name: one.evacuate for name, one in approvals(site).items() if one.evacuate is not None},
-                lost=[name for name, one in approvals(site).items() if one.lost is not None],
-                checks=site.checks,
-                disks={n.name: n.data_disks[0] for n in site.storage_nodes} if by_linstor else None,
-                machines=self._storing_machines,
-                client_configuration=self._client,
-            ),
-            self._on_cluster(packaged),
-        )
+        pools = LinstorPools(f"{name}-pools", site, access, sizes, self._on_cluster(packaged))
         if site.storage.classes == "skip":
             return [pools]
-        args = StorageClassesArgs(
-            mode=site.storage.classes,
-            pool=site.storage.pool,
-            copies=site.replicas,
-            nodes=len(nodes),
-            kubeconfig=self._kubeconfig,
-            deadline_s=OUTAGE_S,
-            checks=site.checks,
-        )
-        return [pools, StorageClasses(f"{self._name}-classes", args, self._on_cluster(pools))]
+        made = StorageClasses(f"{name}-classes", site, access, site.storage.classes, self._on_cluster(pools))
+        return [pools, made]
 
     def _sign_on(self, after: Resource) -> SignOn:
-        site, release = self._site, self._release
-        wanted = package.authentication(site, release)
-        return SignOn(
-            f"{self._name}-sign-on",
-            {
-                "kubeconfig": self._kubeconfig,
-                "authentication": wanted,
-                "wanted": values.expected({"authentication": wanted}, "default", release),
-                "allowed": sorted(in_force(site)),
-                "deadline_s": site.waits.package.total_seconds(),
-            },
-            self._child(after),
-        )
+        return stages.sign_on(f"{self._name}-sign-on", self._site, self._release, self._access, self._child(after))
 
-    def _signed_on(self, ready: PlatformReady) -> PlatformReady:
-        """Where OIDC cannot be on from the start, it is switched on now, and the platform is waited for once more."""
-        return self._ready([self._sign_on(ready)], "ready-with-oidc") if self._signs_on_later else ready
-
-    @property
-    def _signs_on_later(self) -> bool:
-        return self._release.oidc_later and self._site.access.oidc
-
-    def _ready(self, after: Sequence[Resource], name: str = "ready") -> PlatformReady:
-        site, release = self._site, self._release
-        first_of_two = self._signs_on_later and name == "ready"
-        asked = [package.platform_values(site, release), tenant.root_spec(site, release)]
-        if release.oidc_later and not first_of_two:
-            asked.append(package.authentication(site, release))
-        return PlatformReady(
-            f"{self._name}-{name}",
-            {
-                "kubeconfig": self._kubeconfig,
-                "variant": site.platform_variant,
-                "nodes": [node.name for node in site.storage_nodes],
-                "pool": site.storage.pool,
-                "zpool": site.storage.zpool,
-                # Credentials are part of what is asked for: only a digest may leave here in plain.
-                "revision": hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16],
-                "first_of_two": first_of_two,
-                "settle_s": site.waits.settle.total_seconds(),
-                "deadline_s": site.waits.platform.total_seconds(),
-            },
-            self._child(*after),
-        )
-
-    def _verified(self, ready: PlatformReady) -> PostVerify:
-        site = self._site
-        return PostVerify(
-            f"{self._name}-verified",
-            {
-                "kubeconfig": self._kubeconfig,
-                "host": site.publishing.host,
-                "ingress": site.tenant.ingress,
-                "addresses": list(site.external_ips),
-                "load_balancer": site.publishing.load_balancer,
-                "sign_on": site.access.oidc,
-                "revision": summary.revision(site),
-                "deadline_s": site.waits.verify.total_seconds(),
-            },
-            self._child(ready),
-        )
-
-    def _reached(self, verified: PostVerify) -> Reachability:
-        site = self._site
-        return Reachability(
-            f"{self._name}-reachability",
-            {
-                "kubeconfig": self._kubeconfig,
-                "host": site.publishing.host,
-                "addresses": list(site.external_ips),
-                "public": [node.public_address for node in site.nodes if node.public_address],
-                "exposed": list(site.publishing.exposed),
-                "oidc": site.access.oidc,
-                "resolver": site.lab.resolver if site.lab else "system",
-                "resolvers": list(site.publishing.resolvers),
-                "port": site.https_port,
-                "checks": site.checks,
-                "skipped": reachability.skipped(site),
-                "deadline_s": site.waits.reachability.total_seconds(),
-            },
-            self._child(verified),
-        )
-
-    # The record of it ------------------------------------------------------------------------------------------------
-
-    @property
-    def _versions(self) -> dict[str, str]:
-        return summary.versions(self._site, metadata.version("cozystack-iac"))
-
-    def _started(self, after: Sequence[Resource]) -> Sequence[Resource]:
-        wanted = {
-            "kubeconfig": self._kubeconfig,
-            "versions": self._versions,
-            "revision": summary.revision(self._site),
-            "deadline_s": OUTAGE_S,
-        }
-        return [*after, InstallStarted(f"{self._name}-started", wanted, self._child(*after))]
-
-    def _recorded(self, links: Mapping[str, Output[Any]]) -> InstallRecord:
-        """Last of all, since it takes what every other stage has to say about its run."""
-        wanted = {
-            "kubeconfig": self._kubeconfig,
-            "links": links,
-            "revision": summary.revision(self._site),
-            "summary": summary.markdown(self._site, self._versions["cozystack-iac"]),
-            "deadline_s": OUTAGE_S,
-        }
-        return InstallRecord(f"{self._name}-record", wanted, self._child())
+    def _ready(self, after: Sequence[Resource]) -> PlatformReady:
+        """Where OIDC cannot be on from the start, it is switched on once all is ready, and the platform is waited for again."""
+        name, site, release, access = self._name, self._site, self._release, self._access
+        twice = release.oidc_later and site.access.oidc
+        ready = stages.platform_ready(f"{name}-ready", site, release, access, self._child(*after), first_of_two=twice)
+        if not twice:
+            return ready
+        on = self._child(self._sign_on(ready))
+        return stages.platform_ready(f"{name}-ready-with-oidc", site, release, access, on)
 
     # ----------------------------------------------------------------------------------------------------------------
 
@@ -406,41 +189,11 @@ def own_kubeconfig(text: str, server: str) -> str:
         raise pulumi.RunError(f"the cluster's kubeconfig must not be used: {error}") from None
 
 
-def _took(stages: Sequence[StageResource]) -> dict[str, Output[Any]]:
+def _took(declared: Sequence[StageResource[Any]]) -> dict[str, Output[Any]]:
     """When each stage last ran, by its name; a second one of a kind is numbered."""
     found: dict[str, Output[Any]] = {}
-    for stage in stages:
+    for stage in declared:
         name = type(stage).__name__
         same = sum(each.partition(" ")[0] == name for each in found)
         found[f"{name} {same + 1}" if same else name] = stage.output(TOOK)
     return found
-
-
-def _authority(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def pool_plan(site: Site, node: Node) -> zfs.PoolPlan:
-    return zfs.PoolPlan(
-        node=node.name,
-        zpool=site.storage.zpool,
-        layout=node.layout or site.storage.layout,
-        disks=tuple(_identity(disk) for disk in node.data_disks),
-        minimum_bytes=site.storage.minimum_size,
-    )
-
-
-def _identity(disk: Disk) -> zfs.DiskIdentity:
-    """Everything the stack file says about which disk it is; rules have made sure that a data disk has an identity."""
-    named = [_one_identity(kind, value) for kind, value in disk.identities if kind != "selector"]
-    if not named:
-        raise pulumi.RunError(f"a data disk cannot be named by {disk}; use serial, wwid or byId")
-    return replace(named[0], also=tuple(named[1:]))
-
-
-def _one_identity(kind: str, value: str) -> zfs.DiskIdentity:
-    match kind:
-        case "serial" | "wwid":
-            return zfs.DiskIdentity(kind, value)
-        case _:
-            return zfs.DiskIdentity("byId", value.rsplit("/", 1)[-1])

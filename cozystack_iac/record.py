@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from cozystack_iac.diagnosis import redaction
+from cozystack_iac import redaction, timeline
 from cozystack_iac.kube.client import Conflict, Kube, KubeError, NotFound, Object, Ref
 from cozystack_iac.kube.kubeconfig import BadKubeconfig
 
@@ -29,28 +29,23 @@ Data = Mapping[str, str | None]
 
 def begun(stage: str, now: datetime) -> Data:
     """A run starts over, at `stage`: whatever became of the one before is no longer the news."""
-    return {"started": stamp(now), "completed": None, "failed": None, "message": None, "stage": stage}
+    return {"started": timeline.stamp(now), "completed": None, "failed": None, "message": None, "stage": stage}
 
 
 def failed(stage: str, what: str, now: datetime) -> Data:
     """The run ended at `stage`, for the reason that the first line of its failure says."""
     line = redaction.clean(what.strip().partition("\n")[0])
-    return {"failed": stamp(now), "completed": None, "stage": stage, "message": line[:SHOWN]}
+    return {"failed": timeline.stamp(now), "completed": None, "stage": stage, "message": line[:SHOWN]}
 
 
 def completed(now: datetime) -> Data:
     """The run has come to its end."""
-    return {"completed": stamp(now), "failed": None, "message": None, "stage": None}
+    return {"completed": timeline.stamp(now), "failed": None, "message": None, "stage": None}
 
 
 def described(versions: Mapping[str, str], revision: str) -> Data:
     """What was asked for."""
     return {"revision": revision, **{f"version.{name}": version for name, version in sorted(versions.items())}}
-
-
-def stamp(now: datetime) -> str:
-    """`2026-11-30T17:00:00Z`."""
-    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 async def write(kube: Kube, data: Data) -> dict[str, str]:

@@ -10,6 +10,11 @@ from pydantic import BaseModel, ConfigDict
 SHORTEST_S = 1.0  # a picture of half an hour does not show less
 
 
+def stamp(now: datetime) -> str:
+    """`2026-11-30T17:00:00Z`."""
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 class Took(BaseModel):
     """One run of a stage: when it started (UTC, `2026-11-30T17:00:00Z`) and its seconds."""
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.table import Table
 
-from cozystack_iac.stage import format_seconds
+from cozystack_iac.waiting import format_seconds
 from lab.platform import catalogue
 from lab.platform.catalogue import PLATFORM_RELEASE, ROOT_TENANT_RELEASE, Package
 from lab.platform.effects import NEEDS_VOLUMES, NEEDS_VOLUMES_KSTATUS

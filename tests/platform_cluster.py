@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from cozystack_iac.kube.client import Kube, Object, Ref
-from cozystack_iac.platform import claim, stages
-from cozystack_iac.platform.claim_stage import ClaimInputs
-from cozystack_iac.stage import Progress, StageFailed
+from cozystack_iac.kube.definitions import DEFINITIONS
+from cozystack_iac.platform import claim
+from cozystack_iac.stages.platform_claim import ClaimInputs
+from cozystack_iac.waiting import Progress, StageFailed
 from lab.memory import MemoryApi
 from lab.platform import crds, rendered
 
@@ -77,7 +78,7 @@ async def space(kube: Kube) -> Object:
 
 async def crds_of_operator(kube: Kube) -> None:
     for name in crds.OPERATOR:
-        await kube.create(stages.CRDS, crds.definition(name, (1, 6)))
+        await kube.create(DEFINITIONS, crds.definition(name, (1, 6)))
 
 
 async def platform_package(api: MemoryApi, kube: Kube, oidc: bool | None) -> None:

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from cozystack_iac import yaml_text as text
 from cozystack_iac.settings import Node, Site
 from cozystack_iac.talos import documents
-from cozystack_iac.talos.documents import Found, text
+from cozystack_iac.talos.documents import Found
 from lab.plugins.talos import contracts, generate, merge, secrets
 
 MINORS = range(10, 15)

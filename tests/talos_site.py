@@ -9,16 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from cozystack_iac.stage import Progress
+from cozystack_iac.stages.etcd_bootstrap import BootstrapInputs, BootstrapOutputs, EtcdBootstrapProvider
+from cozystack_iac.stages.machine_config_rollout import MachineConfigRolloutProvider, RolloutInputs, RolloutOutputs
 from cozystack_iac.talos.fleet import MachineRef
-from cozystack_iac.talos.stages import (
-    BootstrapInputs,
-    BootstrapOutputs,
-    EtcdBootstrapProvider,
-    MachineConfigRolloutProvider,
-    RolloutInputs,
-    RolloutOutputs,
-)
+from cozystack_iac.waiting import Progress
 from lab.machines import Machines
 from lab.scenario import Scenario
 from lab.world import World

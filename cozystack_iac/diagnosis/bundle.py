@@ -18,11 +18,12 @@ from pathlib import Path
 
 from cozystack_iac import diagnosis, record
 from cozystack_iac.diagnosis import evidence, issue
-from cozystack_iac.diagnosis.redaction import clean, clean_object
 from cozystack_iac.diagnosis.signs import Evidence, Kind, Sign
 from cozystack_iac.findings import Verdict, as_json
 from cozystack_iac.kube.client import Kube, KubeError
 from cozystack_iac.kube.kubeconfig import BadKubeconfig
+from cozystack_iac.redaction import clean, clean_object
+from cozystack_iac.timeline import stamp
 
 FOLDER_VARIABLE = "COZYSTACK_IAC_BUNDLES"  # where archives go; the runner sets it
 STACK_VARIABLE = "COZYSTACK_IAC_STACK_FILE"  # the stack file of the run, for its findings; the runner sets it
@@ -70,7 +71,7 @@ def files(case: Case) -> dict[str, str]:
     found = diagnosis.recognise(seen)
     logs = {f"logs/{_file_name(s.subject)}.log": s.message for s in seen.of(Kind.LOG)}
     texts = {
-        "README.txt": README.format(when=record.stamp(case.when)),
+        "README.txt": README.format(when=stamp(case.when)),
         "issue.md": issue.text(case.stage, case.failure, found, seen),
         "failure.txt": case.failure or "nothing failed; the bundle was asked for by hand",
         "diagnosis.txt": "\n\n".join(f"{d.id}\n{d}" for d in found) or "no known failure was recognised",

@@ -16,9 +16,9 @@ from typing import Any
 
 from cozystack_iac import record
 from cozystack_iac.diagnosis import issuance, signs
-from cozystack_iac.diagnosis.redaction import clean
 from cozystack_iac.diagnosis.signs import Evidence, Kind, Sign
 from cozystack_iac.kube.client import Kube, KubeError, NotFound, Object, Ref, Refused, Unavailable, Unreachable
+from cozystack_iac.redaction import clean
 
 DEADLINE_S = 30.0  # all questions together; a person waits for the message behind it
 AT_ONCE = 6  # calls at a time: the API server may be what is suffering

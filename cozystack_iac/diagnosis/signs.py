@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from cozystack_iac.diagnosis.redaction import clean
+from cozystack_iac.redaction import clean
 
 LONGEST = 600  # characters of one message; a Helm error can be a whole manifest
 SHOWN = 6  # signs of one kind in a failure message; the bundle has all

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from cozystack_iac.kube.kubeconfig import BadKubeconfig, parse
-from cozystack_iac.talos.documents.text import emit
+from cozystack_iac.yaml_text import emit
 
 _SECTIONS = {"clusters": "cluster", "contexts": "context", "users": "user"}
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cozystack_iac.releases import Release
-from cozystack_iac.rules.overrides import in_force
 from cozystack_iac.settings import Site
 
 RELEASE_NAME = "cozy-installer"
@@ -41,22 +39,6 @@ def installer_values(site: Site) -> dict[str, Any]:
         host, port = site.apiserver_for_operator
         values["cozystack"] = {"apiServerHost": host, "apiServerPort": str(port)}
     return values
-
-
-def claim(site: Site, release: Release) -> dict[str, Any]:
-    """Inputs of `PlatformClaim` that follow from the stack file."""
-    return {
-        "cluster": site.cluster.name,
-        "release_namespace": release.chart_namespace,
-        "brings_namespace": not release.creates_namespace,
-        "brings_network": site.platform_variant in ("isp-full", "isp-full-generic"),
-        "version": str(release.version),
-        "oidc": site.access.oidc,
-        "legacy": legacy_expected(site),
-        "legacy_write": legacy_config(site),
-        "allowed": sorted(in_force(site)),
-        "checks": site.checks,
-    }
 
 
 def legacy_config(site: Site) -> dict[str, str]:

@@ -16,7 +16,7 @@ from cozystack_iac.readiness.verdicts import (
     Unready,
     Verdict,
 )
-from cozystack_iac.stage import StageFailed, format_seconds
+from cozystack_iac.waiting import StageFailed, format_seconds
 
 SHOWN = 5  # blockers in a message; the rest is counted
 NAMED = 8  # of what waits for one

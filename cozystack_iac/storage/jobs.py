@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from cozystack_iac.kube.client import Conflict, Kube, KubeError, Object, Ref, Unavailable, Unreachable
-from cozystack_iac.stage import Progress
 from cozystack_iac.storage import zfs
 from cozystack_iac.storage.zfs import NAMESPACE, PoolReport
+from cozystack_iac.waiting import Progress
 
 JOBS = Ref("batch/v1", "jobs", NAMESPACE)
 PODS = Ref("v1", "pods", NAMESPACE)

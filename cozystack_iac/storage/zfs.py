@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Literal, get_args
 
+from cozystack_iac.residue import Problem
+
 NAMESPACE = "cozy-storage-bootstrap"
 NODE_LABEL = "cozystack-iac/node"
 REFUSED = 3  # exit code of the script: it looked and will not touch this disk; running it again cannot help
@@ -78,20 +80,6 @@ class PoolPlan:
 
     def __str__(self) -> str:
         return f"{self.layout} of {', '.join(str(disk) for disk in self.disks)}"
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing that speaks against using a disk, as the script saw it. `kind` is a key of `residue.TROUBLES`."""
-
-    kind: str
-    disk: str = ""  # the identity that was asked for: serial=…
-    device: str = ""  # its kernel name at that moment
-    evidence: str = ""
-
-    def __str__(self) -> str:
-        where = f"{self.device} ({self.disk})" if self.device and self.disk else self.device or self.disk
-        return f"{where}: {self.evidence}" if where else self.evidence
 
 
 State = Literal["fit", "created", "present", "refused", "failed", "unreadable"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from cozystack_iac.releases import Version
 from cozystack_iac.talos.documents.diff import needs_reboot
-from cozystack_iac.talos.documents.text import parse
+from cozystack_iac.yaml_text import parse
 
 _REBOOTS_BY_ITSELF_UP_TO = (1, 13)  # from 1.14 on applying never reboots
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-from cozystack_iac.stage import Progress, StageFailed, budget, format_seconds
 from cozystack_iac.talos.errors import AlreadyDone, NotAuthorized, Rejected, TalosError
 from cozystack_iac.talos.fleet import Fleet, MachineRef
 from cozystack_iac.talos.gate import Gate, all_members
 from cozystack_iac.talos.machine import Member
+from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds
 
 LOOK_EVERY_S = 0.5  # the member list cannot be watched
 

@@ -10,14 +10,14 @@ from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from cozystack_iac.stage import StageFailed
 from cozystack_iac.talos.client import Machine
 from cozystack_iac.talos.configuration import digest
-from cozystack_iac.talos.documents.text import BadYaml
 from cozystack_iac.talos.errors import PeerFault, TalosError, WrongPeer
 from cozystack_iac.talos.identity import Identity
 from cozystack_iac.talos.machine import Stage, Status
 from cozystack_iac.talos.transport import PORT, Limits
+from cozystack_iac.waiting import StageFailed
+from cozystack_iac.yaml_text import BadYaml
 
 CALL_S = 5.0  # one call to a machine that is up; longer means that it is not
 

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cozystack_iac.stage import Progress, StageFailed, budget
 from cozystack_iac.talos.client import Machine
 from cozystack_iac.talos.errors import NotThere, TalosError, WrongPeer
 from cozystack_iac.talos.fleet import CALL_S, Fleet, MachineRef
 from cozystack_iac.talos.machine import EtcdStatus, Member
 from cozystack_iac.talos.transport import look
+from cozystack_iac.waiting import Progress, StageFailed, budget
 
 KUBE_API_PORT = 6443
 LOOK_EVERY_S = 0.5  # neither etcd's members nor the API servers can be watched through Talos

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from cozystack_iac.settings import Node, Site
-from cozystack_iac.talos.departure import Approval
 from cozystack_iac.talos.documents import preset
 from cozystack_iac.talos.documents.subject import Subject
 from cozystack_iac.talos.fleet import MachineRef
@@ -20,6 +19,12 @@ def targets(site: Site) -> tuple[Target, ...]:
 def machine_refs(site: Site) -> tuple[MachineRef, ...]:
     """How to reach every machine, before and after its configuration."""
     return tuple(_machine_ref(node) for node in site.nodes)
+
+
+def storing_machines(site: Site) -> tuple[MachineRef, ...]:
+    """Storage nodes that can be asked about their disks: those with an API of their own."""
+    names = {node.name for node in site.storage_nodes}
+    return () if site.existing else tuple(ref for ref in machine_refs(site) if ref.name in names)
 
 
 def wanted(site: Site) -> dict[str, Wanted]:
@@ -70,15 +75,3 @@ def _machine_ref(node: Node) -> MachineRef:
 
 def _reset_reason(node: Node) -> str | None:
     return node.reset.reason if node.reset is not None and node.reset.approved else None
-
-
-def approvals(site: Site) -> dict[str, Approval]:
-    """What was decided about machines that are no longer in the inventory, by name."""
-    return {
-        entry.name: Approval(
-            reset=entry.reset.reason if entry.reset is not None and entry.reset.approved else None,
-            evacuate=entry.evacuate.reason if entry.evacuate is not None and entry.evacuate.approved else None,
-            lost=entry.lost.reason if entry.lost is not None and entry.lost.approved else None,
-        )
-        for entry in site.removed
-    }

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cozystack_iac.findings import ERROR, WARNING, Finding, Rule
+from cozystack_iac.residue import commands, volume_kind
+from cozystack_iac.residue.traces import TRACES
 from cozystack_iac.settings.nodes import Disk as WantedDisk
-from cozystack_iac.storage.residue import commands, volume_kind
-from cozystack_iac.storage.traces import TRACES
 from cozystack_iac.talos.disk_selection import Unjudged, matching
 from cozystack_iac.talos.machine import Disk, size
 from cozystack_iac.talos.probe import Answer, Facts, Standing, listed, who

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cozystack_iac.talos.documents.diff import Change, Documents, changes
-from cozystack_iac.talos.documents.text import BadYaml, Document, parse
+from cozystack_iac.yaml_text import BadYaml, Document, parse
 
 MOST_MACHINES = 20  # with lines of their own; the others are counted
 

@@ -12,12 +12,12 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cozystack_iac.stage import Progress, StageFailed, budget, format_seconds
 from cozystack_iac.talos import configuration
 from cozystack_iac.talos.errors import Answered, NotYet, TalosError
 from cozystack_iac.talos.fleet import Fleet, Found, MachineRef, Sight, in_batches, together
 from cozystack_iac.talos.gate import Gate
 from cozystack_iac.talos.machine import ApplyMode, Stage
+from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds
 
 APPLY_S = 30.0  # a configuration is validated against disks and written before the answer
 LOOK_EVERY_S = 0.5  # a machine that comes back has no way to say so

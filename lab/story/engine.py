@@ -20,19 +20,22 @@ from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mo
 from pulumi.runtime.rpc import UNKNOWN
 from pulumi.runtime.settings import SETTINGS
 from pulumi.runtime.stack import run_pulumi_func
-from pydantic import ValidationError
 
 from cozystack_iac import record
 from cozystack_iac.cluster import CozystackCluster
 from cozystack_iac.findings import Finding, Severity, Verdict, block
 from cozystack_iac.kube.client import KubeError, Object
 from cozystack_iac.settings import Site
-from cozystack_iac.stage import TOOK, Known, Progress, StageFailed, StageProvider, Stopwatch, _has_unknown, _plain
+from cozystack_iac.stages.base import TOOK, StageProvider, plain
+from cozystack_iac.waiting import Progress, StageFailed
 from lab.memory import MemoryApi, fields
 from lab.memory.helm import Helm, HelmFailed
 
 STAGE = "pulumi-python:dynamic/cozystack:"
-TALOS = "cozystack_iac.talos."  # stages of machines, by the module of their provider
+MACHINES = frozenset(
+    ("NodeProbe", "ClusterMembership", "TalosUpgrade", "MachineConfigRollout", "EtcdBootstrap", "NodeVerification")
+)
+"""Stages that talk to machines."""
 HELM = "kubernetes:helm.sh/v3:Release"
 THREADS = 32  # each resource that waits holds one of the SDK's
 
@@ -141,7 +144,7 @@ class Program:
         return args.name, dict(future.result())
 
     def call(self, token: str, args: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._answer(token, _plain(args))
+        return self._answer(token, plain(args))
 
     # The engine's side ------------------------------------------------------------------------------------------------
 
@@ -171,7 +174,7 @@ class Program:
         kind, _ = key
         if kind.startswith(STAGE):
             return await self._stage(key, given, run)
-        inputs = _plain(given)
+        inputs = plain(given)
         if kind.startswith("kubernetes:") and not run.preview:
             known = self.state.get(key)
             for path in ignored:
@@ -185,64 +188,36 @@ class Program:
         return given
 
     async def _stage(self, key: Key, given: Mapping[str, Any], run: Run) -> Mapping[str, Any]:
-        provider: StageProvider[Any, Any] = dill.loads(base64.b64decode(_plain({"p": given["__provider"]})["p"]))
-        inputs = self.scaled(provider, {n: v for n, v in _plain(given).items() if n in provider.inputs.model_fields})
+        provider: StageProvider[Any, Any] = dill.loads(base64.b64decode(plain({"p": given["__provider"]})["p"]))
+        inputs = self.scaled(provider, {n: v for n, v in plain(given).items() if n in provider.inputs.model_fields})
         known = self.state.get(key)
-        if not self._machines and type(provider).__module__.startswith(TALOS):
+        if not self._machines and provider.title in MACHINES:
             return {**inputs, **{n: inputs.get(n) for n in provider.outputs.model_fields}}
-        await self._check(provider, inputs, known, run)
-        if run.preview:
-            missing = [n for n in (*provider.outputs.model_fields, TOOK) if n not in inputs]
-            outputs = known.outputs if known is not None else dict.fromkeys(missing, UNKNOWN)
-            return {**inputs, **outputs}
-        before = {**known.inputs, **known.outputs} if known is not None else None
-        if before is not None and not provider.diff(key[1], before, inputs).changes:
-            return before
-        took = Stopwatch()
-        made = await self._establish(provider, inputs, before, key, run)
-        outputs = {**made.model_dump(mode="json"), TOOK: took.so_far()}
-        self.state[key] = Record(inputs, outputs)
-        run.changes.append(key[1])
-        return {**inputs, **outputs}
-
-    async def _establish(
-        self,
-        provider: StageProvider[Any, Any],
-        inputs: Mapping[str, Any],
-        before: Mapping[str, Any] | None,
-        key: Key,
-        run: Run,
-    ) -> Any:
-        progress = Progress(type(provider).__name__.removesuffix("Provider"), write=run.said.append)
-        new = provider._inputs(inputs)
-        if before is None:
-            return await provider._recorded(new, provider.establish(new, progress))
-        known = _remembered(provider, before, before)
-        if provider.diff(key[1], dict(before), dict(inputs)).replaces:
-            if known.inputs is not None and known.outputs is not None:
-                await provider.withdraw(known.inputs, known.outputs, progress)
-            return await provider._recorded(new, provider.establish(new, progress))
-        return await provider._recorded(new, provider.revise(new, known, progress))
-
-    async def _check(
-        self, provider: StageProvider[Any, Any], inputs: dict[str, Any], known: Record | None, run: Run
-    ) -> None:
-        """What the plugin's Check does: ask the live world, unless too much is unknown yet."""
-        there = {n: v for n, v in inputs.items() if not (n in provider.late and _has_unknown(v))}
-        if _has_unknown(there):
-            return
-        try:
-            new = provider._inputs(there)
-        except ValidationError as error:
-            raise StageFailed(str(error), means="the inputs do not fit", next_step="correct them") from None
-        old = provider._try(provider.inputs, known.inputs) if known is not None else None
-        found = await provider.preflight(new, old)
-        run.findings += found
-        blocking = [f for f in found if f.severity is Severity.ERROR]
-        if old is not None and not blocking:
-            inputs.update(await provider.noticed(new, old))
+        before = known.outputs if known is not None else None
+        checked = await provider.on_check(known.inputs if known is not None else {}, inputs)
+        run.findings += checked.findings
+        if checked.malformed:
+            raise StageFailed("; ".join(checked.malformed), means="the inputs do not fit", next_step="correct them")
+        blocking = [finding for finding in checked.findings if finding.severity is Severity.ERROR]
         if blocking and not run.preview:
             raise StageFailed("\n".join(map(block, blocking)), means="nothing was changed", next_step="see above")
+        inputs = checked.inputs
+        if run.preview:
+            return {**dict.fromkeys((*provider.outputs.model_fields, TOOK), UNKNOWN), **(before or {}), **inputs}
+        changed = provider.diff(key[1], dict(before), inputs) if before is not None else None
+        if before is not None and changed is not None and not changed.changes:
+            return before
+        progress = Progress(provider.title, write=run.said.append)
+        if before is None or changed is None:
+            outputs = await provider.on_create(inputs, progress)
+        elif changed.replaces:
+            await provider.on_delete(before, progress)
+            outputs = await provider.on_create(inputs, progress)
+        else:
+            outputs = await provider.on_update(before, inputs, progress)
+        self.state[key] = Record(inputs, outputs)
+        run.changes.append(key[1])
+        return outputs
 
     # Kubernetes objects -----------------------------------------------------------------------------------------------
 
@@ -277,11 +252,8 @@ class Program:
     async def _observed(self, key: Key, known: Record) -> Record | None:
         """What a refresh writes down for one resource."""
         if key[0].startswith(STAGE):
-            provider = _provider_of(key[0])
-            before = _remembered(provider, known.inputs, known.outputs)
-            seen = await provider.observe(before.inputs, before.outputs)
-            took = {TOOK: known.outputs.get(TOOK)}
-            return None if seen is None else Record(known.inputs, {**seen.model_dump(mode="json"), **took})
+            seen = await _provider_of(key[0]).on_read(known.outputs)
+            return None if seen is None else Record(known.inputs, seen)
         if key[0] == HELM:
             return known
         target = self._target(dict(known.inputs))
@@ -296,11 +268,7 @@ class Program:
 
     async def _withdraw(self, key: Key, known: Record) -> None:
         if key[0].startswith(STAGE):
-            provider = _provider_of(key[0])
-            before = _remembered(provider, known.inputs, known.outputs)
-            if before.inputs is not None and before.outputs is not None:
-                progress = Progress(key[1], write=self.run.said.append)
-                await provider.withdraw(before.inputs, before.outputs, progress)
+            await _provider_of(key[0]).on_delete(known.outputs, Progress(key[1], write=self.run.said.append))
         elif key[0] == HELM:
             self._helm.uninstall(str(known.inputs["name"]), str(known.inputs["namespace"]))
         elif key[0].startswith("kubernetes:"):
@@ -343,12 +311,6 @@ def _subclasses(base: type[Any]) -> Iterator[type[Any]]:
     for each in base.__subclasses__():
         yield each
         yield from _subclasses(each)
-
-
-def _remembered(
-    provider: StageProvider[Any, Any], inputs: Mapping[str, Any], outputs: Mapping[str, Any]
-) -> Known[Any, Any]:
-    return Known(provider._try(provider.inputs, inputs), provider._try(provider.outputs, outputs))
 
 
 def _kept(inputs: Mapping[str, Any], before: Mapping[str, Any], path: fields.Path) -> dict[str, Any]:

@@ -18,18 +18,13 @@ from cozystack_iac.rules import verdict
 from cozystack_iac.settings import Site
 from cozystack_iac.settings.load import Loaded
 from cozystack_iac.settings.reading import read
-from cozystack_iac.stage import Progress, StageFailed
+from cozystack_iac.stages.etcd_bootstrap import BootstrapInputs, EtcdBootstrapProvider
+from cozystack_iac.stages.machine_config_rollout import MachineConfigRolloutProvider, RolloutInputs
+from cozystack_iac.stages.node_probe import NodeProbeProvider, ProbeInputs
+from cozystack_iac.stages.node_verification import NodeVerificationProvider, VerificationInputs
 from cozystack_iac.talos.documents import config_patches, emit, own_patches
 from cozystack_iac.talos.inventory import machine_refs, targets, wanted
-from cozystack_iac.talos.stages import (
-    BootstrapInputs,
-    EtcdBootstrapProvider,
-    MachineConfigRolloutProvider,
-    NodeProbeProvider,
-    ProbeInputs,
-    RolloutInputs,
-)
-from cozystack_iac.talos.upkeep import NodeVerificationProvider, VerificationInputs
+from cozystack_iac.waiting import Progress, StageFailed
 from lab.machines import Machines
 from lab.plugins.talos import secrets
 from lab.plugins.talos.provider import machine_configuration

@@ -25,19 +25,25 @@ from cozystack_iac import releases
 from cozystack_iac.findings import Finding, Severity, Verdict, table
 from cozystack_iac.kube import client, outage
 from cozystack_iac.kube.client import Kube, Object
-from cozystack_iac.platform import claim_stage, hook_stage, package, tenant
-from cozystack_iac.platform import stages as platform_stages
+from cozystack_iac.platform import package, tenant
 from cozystack_iac.reachability import probes
-from cozystack_iac.reachability import stages as reach_stages
-from cozystack_iac.readiness import blockage, postverify_stages, view
-from cozystack_iac.readiness import stages as readiness_stages
+from cozystack_iac.readiness import blockage, view
 from cozystack_iac.rules import verdict
 from cozystack_iac.settings import Site
 from cozystack_iac.settings.load import Loaded
 from cozystack_iac.settings.reading import read
-from cozystack_iac.stage import StageProvider
+from cozystack_iac.stages import (
+    installer_hook,
+    operator_ready,
+    platform_claim,
+    platform_ready,
+    pools_registered,
+    post_verify,
+    reachability,
+    root_tenant_patched,
+)
+from cozystack_iac.stages.base import StageProvider
 from cozystack_iac.storage import jobs as zpool_jobs
-from cozystack_iac.storage import linstor_stages
 from cozystack_iac.talos.documents import config_patches
 from lab import pki, platform
 from lab.control import ControlServer
@@ -62,25 +68,26 @@ SLACK = 2.0  # the product's own work takes the same wall time in a faster world
 SETTLE_S = 0.05  # wall seconds
 # How often the product looks where nobody tells it; the world is a thousand times faster, so it has to look more often.
 LOOKS = {
-    (platform_stages, "TENANT_EVERY_S"): 0.02,
-    (platform_stages, "WEBHOOK_S"): 0.6,
-    (claim_stage, "LOOK_EVERY_S"): 0.02,
-    (claim_stage, "PATIENCE_S"): 0.3,
-    (hook_stage, "LOOK_EVERY_S"): 0.02,
-    (hook_stage, "NO_TRACE_S"): 0.5,
+    (operator_ready, "LOOK_EVERY_S"): 0.02,
+    (root_tenant_patched, "TENANT_EVERY_S"): 0.02,
+    (root_tenant_patched, "WEBHOOK_S"): 0.6,
+    (platform_claim, "LOOK_EVERY_S"): 0.02,
+    (platform_claim, "PATIENCE_S"): 0.3,
+    (installer_hook, "LOOK_EVERY_S"): 0.02,
+    (installer_hook, "NO_TRACE_S"): 0.5,
     (outage, "ASK_EVERY_S"): 0.02,
-    (linstor_stages, "EXEC_EVERY_S"): 0.02,
+    (pools_registered, "EXEC_EVERY_S"): 0.02,
     (zpool_jobs, "ASK_AGAIN_S"): 0.01,
     (zpool_jobs, "NOTICE_EVERY_S"): 0.05,
     (blockage, "LOOK_EVERY_S"): 0.3,
-    (readiness_stages, "EXEC_EVERY_S"): 0.02,
-    (readiness_stages, "GATHER_S"): 0.005,
-    (readiness_stages, "TICK_S"): 0.02,
+    (platform_ready, "EXEC_EVERY_S"): 0.02,
+    (platform_ready, "GATHER_S"): 0.005,
+    (platform_ready, "TICK_S"): 0.02,
     (view, "PULSE_S"): 0.1,
-    (postverify_stages, "LOOK_EVERY_S"): 0.03,
-    (reach_stages, "PROBE_EVERY_S"): 0.05,
+    (post_verify, "LOOK_EVERY_S"): 0.03,
+    (reachability, "PROBE_EVERY_S"): 0.05,
     (probes, "PROBE_S"): 0.5,
-    (reach_stages, "TICK_S"): 0.02,
+    (reachability, "TICK_S"): 0.02,
     (client, "BACKOFF_S"): (0.005, 0.01, 0.02),
     (hub, "PATIENCE_S"): (0.002, 0.005, 0.01, 0.02),
 }

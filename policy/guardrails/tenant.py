@@ -8,7 +8,7 @@ from typing import Any
 
 from policy.guardrails.values import Statement, Unknown, Unverified, Violation, at, is_on
 
-PATCH = "pulumi-python:dynamic/cozystack:RootTenantPatch"
+PATCH = "pulumi-python:dynamic/cozystack:RootTenantPatched"
 PLATFORM = "cozystack.cozystack-platform"
 PLACEHOLDER = "example.org"  # default of the platform chart; with it nothing was chosen
 

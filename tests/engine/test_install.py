@@ -50,7 +50,7 @@ EXPECTED_TYPES = {
     "kubernetes:piraeus.io/v1:LinstorSatelliteConfiguration",
     "pulumi-python:dynamic/cozystack:PoolsRegistered",
     "kubernetes:storage.k8s.io/v1:StorageClass",
-    "pulumi-python:dynamic/cozystack:RootTenantPatch",
+    "pulumi-python:dynamic/cozystack:RootTenantPatched",
     "pulumi-python:dynamic/cozystack:PlatformReady",
     "pulumi-python:dynamic/cozystack:PostVerify",
     "pulumi-python:dynamic/cozystack:Reachability",
@@ -131,7 +131,7 @@ def test_a_changed_setting_reaches_the_platform_without_touching_the_machines(la
     done = lab.session.pulumi("up", "--yes", "--skip-preview", env=lab.ambient())
     lab.session.configure(lab.config)
     assert done.code == 0, done.output[-4000:]
-    assert "RootTenantPatch" in done.output
+    assert "RootTenantPatched" in done.output
     assert len(lab.events("config applied")) == 3
 
 

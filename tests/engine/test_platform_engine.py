@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 
 from cozystack_iac.kube.client import Kube
-from cozystack_iac.platform import claim, helm_records, sign_on
+from cozystack_iac.platform import claim, helm_records
+from cozystack_iac.stages import sign_on
 from cozystack_iac.talos.documents import emit
 from lab import launch, scenario, toolchain
 from lab.platform.installer import stamped

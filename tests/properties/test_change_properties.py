@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cozystack_iac.talos.change import Act, Approvals, Plan, Seen, Step, Topology, plan, quorum
+from cozystack_iac.membership.change import Act, Approvals, Plan, Seen, Step, Topology, plan, quorum
 from tests.matrix import examples
 
 NAMES = [f"m{number}" for number in range(9)]

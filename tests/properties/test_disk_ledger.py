@@ -9,7 +9,7 @@ import pulumi
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cozystack_iac.cluster import pool_plan
+from cozystack_iac.components.zfs_pool_job import pool_plan
 from cozystack_iac.findings import Verdict
 from cozystack_iac.settings import Site
 from cozystack_iac.storage import ledger, zfs

@@ -6,7 +6,7 @@ import string
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cozystack_iac.diagnosis.redaction import clean
+from cozystack_iac.redaction import clean
 
 
 @given(st.binary(min_size=32, max_size=96), st.sampled_from(["{}", "key is {}.", "a: '{}',", 'x="{}"', "[{}]"]))

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cozystack_iac.reachability import probes
-from cozystack_iac.reachability import stages as reach_stages
 from cozystack_iac.reachability.names import Lookup, Said
-from cozystack_iac.reachability.stages import ReachabilityProvider, ReachInputs, ReachOutputs
-from cozystack_iac.stage import Progress, StageFailed
+from cozystack_iac.stages import reachability as reach_stages
+from cozystack_iac.stages.reachability import ReachabilityProvider, ReachInputs, ReachOutputs
+from cozystack_iac.waiting import Progress, StageFailed
 from lab.platform.web import Request, Response, serve
 from tests.loopback import ADDRESS, SPOKEN, Pki, Web, proxying, serving, serving_at, speaking
 

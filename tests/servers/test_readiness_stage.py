@@ -11,12 +11,13 @@ import pytest
 from cozystack_iac.diagnosis import evidence
 from cozystack_iac.diagnosis.signs import Evidence, Kind, Sign
 from cozystack_iac.kube.client import Kube, Object, Refused, Unreachable
-from cozystack_iac.readiness import stages
 from cozystack_iac.readiness import view as views
-from cozystack_iac.readiness.stages import PlatformInputs, PlatformOutputs, PlatformReadyProvider
 from cozystack_iac.readiness.verdicts import QueryFailed
 from cozystack_iac.readiness.view import RELEASES, View
-from cozystack_iac.stage import Known, Progress, StageFailed
+from cozystack_iac.stages import platform_ready as stages
+from cozystack_iac.stages.base import Known
+from cozystack_iac.stages.platform_ready import PlatformInputs, PlatformOutputs, PlatformReadyProvider
+from cozystack_iac.waiting import Progress, StageFailed
 from tests.platform_releases import INSTALLING, PLATFORM, READY, STALLED, Cluster, release
 
 Running = Callable[..., "asyncio.Task[PlatformOutputs]"]

@@ -19,7 +19,7 @@ from pulumi.provider.experimental import provider as api
 from pulumi.provider.experimental.property_value import PropertyValue
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
-from cozystack_iac.talos.documents import text
+from cozystack_iac import yaml_text as text
 from lab.plugins.talos import __main__ as plugin
 from lab.plugins.talos import arguments, provider, secrets
 from lab.plugins.values import UNKNOWN, Secret, plain_all, wire, wire_all

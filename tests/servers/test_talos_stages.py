@@ -9,15 +9,12 @@ from typing import Any
 
 import pytest
 
-from cozystack_iac.stage import Known, StageFailed
+from cozystack_iac.stages.base import Known
+from cozystack_iac.stages.machine_config_rollout import MachineConfigRolloutProvider, RolloutOutputs
+from cozystack_iac.stages.node_probe import NodeProbeProvider, ProbeInputs
 from cozystack_iac.talos import configuration, rollout
 from cozystack_iac.talos.probe import Target
-from cozystack_iac.talos.stages import (
-    MachineConfigRolloutProvider,
-    NodeProbeProvider,
-    ProbeInputs,
-    RolloutOutputs,
-)
+from cozystack_iac.waiting import StageFailed
 from lab.scenario import MachineChange
 from tests.talos_site import Site, api_servers, playing, scenario
 

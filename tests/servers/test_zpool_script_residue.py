@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cozystack_iac.storage import residue, zfs
+from cozystack_iac import residue
+from cozystack_iac.storage import zfs
 from lab.platform.signatures import SIGNATURES, Marks
 from lab.platform.signatures import zfs as zfs_label
 from tests.zpool_machine import MIB, SIZE, Machine, kinds

@@ -38,7 +38,7 @@ async def test_a_run_that_fails_says_so_and_the_next_one_takes_it_back(
     broken = await told.install()
     assert not broken.succeeded, broken.text
     after_failure = await recorded(told)
-    assert after_failure["stage"] == "RootTenantPatch"
+    assert after_failure["stage"] == "RootTenantPatched"
     assert "completed" not in after_failure
     assert after_failure["failed"] >= after_failure["started"]
     assert after_failure["message"] in broken.text

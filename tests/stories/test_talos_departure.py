@@ -15,11 +15,13 @@ import httpx
 import pytest
 
 from cozystack_iac.kube.client import ExecResult, Kube
-from cozystack_iac.stage import Known, StageFailed
-from cozystack_iac.talos import departure, etcd_bootstrap, gate, rollout
-from cozystack_iac.talos.departure import Approval
+from cozystack_iac.membership import departure
+from cozystack_iac.membership.approval import Approval
+from cozystack_iac.stages.base import Known
+from cozystack_iac.stages.cluster_membership import ClusterMembershipProvider, MembershipInputs, MembershipOutputs
+from cozystack_iac.talos import etcd_bootstrap, gate, rollout
 from cozystack_iac.talos.fleet import MachineRef
-from cozystack_iac.talos.membership import ClusterMembershipProvider, MembershipInputs, MembershipOutputs
+from cozystack_iac.waiting import StageFailed
 from lab.scenario import MachineChange
 from tests.talos_site import NET, Site, playing, scenario
 

@@ -11,16 +11,11 @@ from typing import Any
 
 import pytest
 
-from cozystack_iac.stage import Known, StageFailed
+from cozystack_iac.stages.base import Known
+from cozystack_iac.stages.etcd_bootstrap import BootstrapInputs, BootstrapOutputs, EtcdBootstrapProvider
+from cozystack_iac.stages.machine_config_rollout import MachineConfigRolloutProvider, RolloutInputs, RolloutOutputs
 from cozystack_iac.talos import etcd_bootstrap, gate, rollout
-from cozystack_iac.talos.stages import (
-    BootstrapInputs,
-    BootstrapOutputs,
-    EtcdBootstrapProvider,
-    MachineConfigRolloutProvider,
-    RolloutInputs,
-    RolloutOutputs,
-)
+from cozystack_iac.waiting import StageFailed
 from lab.scenario import MachineChange
 from tests.talos_site import Site, api_servers, playing, scenario
 

@@ -8,17 +8,11 @@ from typing import Any
 
 import pytest
 
-from cozystack_iac.stage import StageFailed
+from cozystack_iac.stages.node_verification import NodeVerificationProvider, VerificationInputs
+from cozystack_iac.stages.talos_upgrade import RunningMachine, TalosUpgradeProvider, UpgradeInputs, UpgradeOutputs
 from cozystack_iac.talos.fleet import MachineRef
-from cozystack_iac.talos.upkeep import (
-    NodeVerificationProvider,
-    RunningMachine,
-    TalosUpgradeProvider,
-    UpgradeInputs,
-    UpgradeOutputs,
-    VerificationInputs,
-)
 from cozystack_iac.talos.verification import Wanted
+from cozystack_iac.waiting import StageFailed
 from lab.events import Event
 from lab.scenario import MachineChange
 from tests.talos_site import NET, Site, api_servers, playing, scenario
@@ -365,4 +359,4 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machines of these tests live 1000 times as fast."""
     for module in ("rollout", "upgrade", "upkeep", "gate", "etcd_bootstrap"):
         monkeypatch.setattr(f"cozystack_iac.talos.{module}.LOOK_EVERY_S", 0.03)
-    monkeypatch.setattr("cozystack_iac.talos.upgrade.Absences", NoKubernetes)
+    monkeypatch.setattr("cozystack_iac.membership.upgrade.Absences", NoKubernetes)

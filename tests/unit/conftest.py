@@ -54,12 +54,15 @@ def kube(api: MemoryApi) -> MemoryKube:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cozystack_iac.platform import claim_stage, hook_stage, stages
+    from cozystack_iac.stages import installer_hook as hook_stage
+    from cozystack_iac.stages import operator_ready, root_tenant_patched
+    from cozystack_iac.stages import platform_claim as claim_stage
 
     for module, name, value in (
         (claim_stage, "LOOK_EVERY_S", 0.01),
         (claim_stage, "PATIENCE_S", 0.0),
         (hook_stage, "LOOK_EVERY_S", 0.01),
-        (stages, "TENANT_EVERY_S", 0.01),
+        (operator_ready, "LOOK_EVERY_S", 0.01),
+        (root_tenant_patched, "TENANT_EVERY_S", 0.01),
     ):
         monkeypatch.setattr(module, name, value)

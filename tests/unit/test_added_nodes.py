@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cozystack_iac.kube.stages import NodesRegisteredProvider, RegisteredInputs, RegisteredOutputs
-from cozystack_iac.stage import Known, Progress
-from cozystack_iac.storage.stages import PlannedPool, ZpoolInputs, ZpoolOutputs, ZpoolsOnlineProvider
+from cozystack_iac.stages.base import Known
+from cozystack_iac.stages.machine_config_rollout import RolloutInputs, concerned_by
+from cozystack_iac.stages.nodes_registered import NodesRegisteredProvider, RegisteredInputs, RegisteredOutputs
+from cozystack_iac.stages.zpools_online import PlannedPool, ZpoolInputs, ZpoolOutputs, ZpoolsOnlineProvider
 from cozystack_iac.talos.fleet import MachineRef
-from cozystack_iac.talos.stages import RolloutInputs, concerned_by
+from cozystack_iac.waiting import Progress
 
 SILENT = Progress("Stage", write=lambda _: None)
 

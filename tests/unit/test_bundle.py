@@ -19,7 +19,8 @@ from cozystack_iac.diagnosis.evidence import collect
 from cozystack_iac.diagnosis.signs import Evidence, Kind, Sign
 from cozystack_iac.kube.client import Kube, Unreachable
 from cozystack_iac.runner import support
-from cozystack_iac.stage import Progress, Properties, StageFailed, StageProvider
+from cozystack_iac.stages.base import Properties, StageProvider
+from cozystack_iac.waiting import Progress, StageFailed
 from tests.asked import Asked, condition, crashing, event, named, pod, status
 
 WHEN = datetime(2026, 11, 30, 12, 30, tzinfo=UTC)

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cozystack_iac import certificates
-from cozystack_iac.kube.kubeconfig_file import FileInputs, KubeconfigFileProvider
-from cozystack_iac.talos.documents.text import emit
-from cozystack_iac.talos.stages import MachineConfigRolloutProvider, RolloutInputs
+from cozystack_iac.stages.kubeconfig_file import FileInputs, KubeconfigFileProvider
+from cozystack_iac.stages.machine_config_rollout import MachineConfigRolloutProvider, RolloutInputs
+from cozystack_iac.yaml_text import emit
 from lab.machines import pki
 
 CERTIFICATE = pki.client_certificate(pki.new_ca("talos"), "os:admin").crt  # holds for a year

@@ -202,7 +202,7 @@ def test_a_job_that_writes_is_declared_asleep_and_only_behind_the_ledger(
 
 
 def test_storage_and_tenant_run_side_by_side_after_the_package(talos: Engine) -> None:
-    tenant, linstor = talos.one("RootTenantPatch"), talos.one("LinstorReady")
+    tenant, linstor = talos.one("RootTenantPatched"), talos.one("LinstorReady")
     package = talos.one("kubernetes:cozystack.io/v1alpha1:Package")
     assert package in talos.before(tenant) & talos.before(linstor)
     assert tenant not in talos.before(linstor)

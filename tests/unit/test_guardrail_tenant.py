@@ -7,7 +7,7 @@ from pulumi_policy.proxy import UNKNOWN_BOOLEAN_VALUE, UNKNOWN_OBJECT_VALUE, UNK
 
 from tests.guardrails import judged
 
-PATCH = "pulumi-python:dynamic/cozystack:RootTenantPatch"
+PATCH = "pulumi-python:dynamic/cozystack:RootTenantPatched"
 PACKAGE = "kubernetes:cozystack.io/v1alpha1:Package"
 
 PAIRS = [

@@ -11,10 +11,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from cozystack_iac.kube.kubeconfig import BadKubeconfig, parse
-from cozystack_iac.kube.kubeconfig_file import FileInputs, FileOutputs, KubeconfigFileProvider
 from cozystack_iac.kube.merging import Entry, holds, merged, without
-from cozystack_iac.stage import Progress, StageFailed
-from cozystack_iac.talos.documents.text import emit
+from cozystack_iac.stages.kubeconfig_file import FileInputs, FileOutputs, KubeconfigFileProvider
+from cozystack_iac.waiting import Progress, StageFailed
+from cozystack_iac.yaml_text import emit
 
 
 def b64(text: str) -> str:

@@ -6,11 +6,13 @@ import pytest
 
 from cozystack_iac.findings import Severity, Verdict, table
 from cozystack_iac.settings.nodes import Disk as Wanted
-from cozystack_iac.stage import Known, Progress, StageFailed
-from cozystack_iac.storage import ledger, ledger_stages
+from cozystack_iac.stages import disk_ledger as ledger_stages
+from cozystack_iac.stages.base import Known
+from cozystack_iac.stages.disk_ledger import DiskLedgerProvider, LedgerInputs, LedgerOutputs, fresh
+from cozystack_iac.storage import ledger
 from cozystack_iac.storage.ledger import Entry, Standing
-from cozystack_iac.storage.ledger_stages import DiskLedgerProvider, LedgerInputs, LedgerOutputs, fresh
 from cozystack_iac.talos.machine import Disk
+from cozystack_iac.waiting import Progress, StageFailed
 from tests.sites import changed, found, good, judged
 
 SILENT = Progress("DiskLedger", write=lambda _: None)

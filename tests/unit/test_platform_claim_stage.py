@@ -7,9 +7,11 @@ import asyncio
 import pytest
 
 from cozystack_iac.kube.client import Kube, Ref
-from cozystack_iac.platform import claim, claim_stage, helm_records
-from cozystack_iac.platform.claim_stage import ClaimOutputs, PlatformClaimProvider
-from cozystack_iac.stage import Known, StageFailed
+from cozystack_iac.platform import claim, helm_records
+from cozystack_iac.stages import platform_claim as claim_stage
+from cozystack_iac.stages.base import Known
+from cozystack_iac.stages.platform_claim import ClaimOutputs, PlatformClaimProvider
+from cozystack_iac.waiting import StageFailed
 from lab.memory import MemoryApi, MemoryKube
 from tests.helm import secret
 from tests.platform_cluster import SPACE, Said, fails, space, until, wanted

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from cozystack_iac.kube.client import Kube, Ref
-from cozystack_iac.platform import claim, helm_records, hook_stage, labeler
-from cozystack_iac.platform.hook_stage import HookInputs, InstallerHookProvider
+from cozystack_iac.platform import claim, helm_records, labeler
+from cozystack_iac.stages import installer_hook as hook_stage
+from cozystack_iac.stages.installer_hook import HookInputs, InstallerHookProvider
 from lab.memory import MemoryApi, MemoryKube
 from tests.helm import secret
 from tests.platform_cluster import SPACE, Said, fails

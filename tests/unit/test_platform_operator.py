@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cozystack_iac.kube.client import Object
-from cozystack_iac.platform import claim, labeler, stages
-from cozystack_iac.platform.claim_stage import PlatformClaimProvider
-from cozystack_iac.platform.stages import OperatorInputs, OperatorReadyProvider
+from cozystack_iac.platform import claim, labeler
+from cozystack_iac.stages.operator_ready import LEASE, LEASES, PACKAGE_SOURCES, OperatorInputs, OperatorReadyProvider
+from cozystack_iac.stages.platform_claim import PlatformClaimProvider
 from lab.memory import MemoryApi, MemoryKube
 from tests.platform_cluster import SOURCE, SPACE, Said, crds_of_operator, fails, space, until, wanted
 
@@ -25,7 +25,7 @@ def lease(time: str) -> Object:
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"name": stages.LEASE, "namespace": "cozy-system"},
+        "metadata": {"name": LEASE, "namespace": "cozy-system"},
         "spec": {"renewTime": time},
     }
 
@@ -36,7 +36,7 @@ async def test_a_package_source_that_appears_proves_the_operator(api: MemoryApi,
     said = Said()
     running = asyncio.ensure_future(OperatorReadyProvider().establish(operator(deadline_s=5), said))
     await until(lambda: "waiting for PackageSource" in said.text)
-    await kube.create(stages.PACKAGE_SOURCES, SOURCE)
+    await kube.create(PACKAGE_SOURCES, SOURCE)
     assert (await running).package_source == "cozystack.cozystack-platform"
 
 
@@ -44,8 +44,8 @@ async def test_everything_that_was_there_before_proves_nothing(api: MemoryApi, k
     """A Deployment is Available without a pod, a CRD and a source outlive their operator."""
     await kube.create(claim.NAMESPACE, SPACE)
     await crds_of_operator(kube)
-    await kube.create(stages.PACKAGE_SOURCES, SOURCE)
-    await kube.create(stages.LEASES, lease("2026-01-01T00:00:00Z"))
+    await kube.create(PACKAGE_SOURCES, SOURCE)
+    await kube.create(LEASES, lease("2026-01-01T00:00:00Z"))
     pod = {"metadata": {"name": "op", "namespace": "cozy-system", "labels": {"app": "cozystack-operator"}}}
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "ghcr.io: 429"}}
     body = {**pod, "apiVersion": "v1", "kind": "Pod", "status": {"containerStatuses": [{"state": waiting}]}}
@@ -62,13 +62,13 @@ async def test_a_lease_that_is_renewed_proves_the_operator_and_the_claim_learns_
 ) -> None:
     await PlatformClaimProvider().establish(wanted(), Said())
     await crds_of_operator(kube)
-    await kube.create(stages.PACKAGE_SOURCES, SOURCE)
-    await kube.create(stages.LEASES, lease("2026-01-01T00:00:00Z"))
+    await kube.create(PACKAGE_SOURCES, SOURCE)
+    await kube.create(LEASES, lease("2026-01-01T00:00:00Z"))
     said = Said()
     given = operator(deadline_s=5)
     running = asyncio.ensure_future(OperatorReadyProvider().establish(given, said))
     await until(lambda: "sign of life" in said.text)
     await asyncio.sleep(0.02)
-    await kube.merge_patch(stages.LEASES.named(stages.LEASE), {"spec": {"renewTime": "2026-01-01T00:00:02Z"}})
+    await kube.merge_patch(LEASES.named(LEASE), {"spec": {"renewTime": "2026-01-01T00:00:02Z"}})
     await running
     assert (await space(kube))["annotations"][claim.RELEASE] == claim.RECORDED

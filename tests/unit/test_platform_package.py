@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from cozystack_iac import releases
-from cozystack_iac.platform.installer import chart, claim, installer_values, legacy_config
+from cozystack_iac.components.access import Access
+from cozystack_iac.components.cozy_installer import claim
+from cozystack_iac.platform.installer import chart, installer_values, legacy_config
 from cozystack_iac.platform.package import authentication, carries_secrets, merged, package, platform_values
 from cozystack_iac.platform.tenant import missing, root_spec
 from cozystack_iac.releases import KEYCLOAK_INTERNAL_URL, Release
@@ -151,8 +153,8 @@ def test_merging_replaces_lists_and_merges_maps() -> None:
 )
 def test_the_installers_namespace_moved_with_1_4(version: str, namespace: str, creates: bool) -> None:
     assert (release(version).chart_namespace, release(version).creates_namespace) == (namespace, creates)
-    claimed = claim(site(version), release(version))
-    assert (claimed["release_namespace"], claimed["brings_namespace"]) == (namespace, not creates)
+    claimed = claim(site(version), release(version), Access())
+    assert (claimed.release_namespace, claimed.brings_namespace) == (namespace, not creates)
 
 
 def test_installer_values_name_the_api_server_only_where_the_chart_asks() -> None:
@@ -178,8 +180,8 @@ def test_cilium_on_generic_clusters_is_told_its_own_way_to_the_api(parts: dict[s
 
 
 def test_elsewhere_nothing_is_written_to_the_old_configmap_but_what_overrules_is_known() -> None:
-    talos = claim(site(), release("1.6.2"))
-    assert (talos["legacy_write"], talos["legacy"]) == ({}, {"root-host": "example.org"})
+    talos = claim(site(), release("1.6.2"), Access())
+    assert (talos.legacy_write, talos.legacy) == ({}, {"root-host": "example.org"})
 
 
 def test_chart_versions_carry_no_v_and_folders_none() -> None:

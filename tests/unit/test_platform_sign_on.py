@@ -8,7 +8,7 @@ import pytest
 
 from cozystack_iac.kube import outage
 from cozystack_iac.platform import claim
-from cozystack_iac.platform.sign_on import SignOnInputs, SignOnProvider
+from cozystack_iac.stages.sign_on import SignOnInputs, SignOnProvider
 from lab.memory import MemoryApi, MemoryKube
 from tests.platform_cluster import Said, fails, platform_package, render
 

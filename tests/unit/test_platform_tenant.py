@@ -11,8 +11,9 @@ import httpx
 import pytest
 
 from cozystack_iac.kube.client import Kube
-from cozystack_iac.platform import stages, webhooks
-from cozystack_iac.platform.stages import RootTenantPatchProvider, TenantInputs, TenantOutputs
+from cozystack_iac.platform import webhooks
+from cozystack_iac.stages import root_tenant_patched
+from cozystack_iac.stages.root_tenant_patched import RootTenantPatchedProvider, TenantInputs, TenantOutputs
 from lab.memory import MemoryApi, MemoryKube
 from tests.platform_cluster import Said, fails
 
@@ -69,40 +70,40 @@ DONE = httpx.Response(200, json={"spec": SPEC})
 
 async def test_a_webhook_that_cannot_be_called_for_a_while_is_asked_again(answers: Any) -> None:  # cozystack#1722
     seen = answers(*[refusal(500, AWAY)] * 4, DONE)
-    assert (await RootTenantPatchProvider().establish(tenant_inputs(), Said())).applied == SPEC
+    assert (await RootTenantPatchedProvider().establish(tenant_inputs(), Said())).applied == SPEC
     assert sum(request.method == "PATCH" for request in seen) == 5
 
 
 async def test_a_webhook_that_stays_away_is_blamed_with_what_stands_behind_it(
     answers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stages, "WEBHOOK_S", 0.05)
+    monkeypatch.setattr(root_tenant_patched, "WEBHOOK_S", 0.05)
     answers(refusal(500, AWAY))
     with fails() as text:
-        await RootTenantPatchProvider().establish(tenant_inputs(deadline_s=5), Said())
+        await RootTenantPatchedProvider().establish(tenant_inputs(deadline_s=5), Said())
     assert "webhook validate.apps.example has not answered" in text()
     assert "Service cozy-kubevirt/kubevirt-operator has no endpoints" in text()
     assert "kubectl -n cozy-kubevirt get pods" in text()
 
 
 async def test_two_webhooks_in_turn_are_no_stuck_webhook(answers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages, "WEBHOOK_S", 0.03)
+    monkeypatch.setattr(root_tenant_patched, "WEBHOOK_S", 0.03)
     other = AWAY.replace("validate.apps", "mutate.apps")
     answers(*[refusal(500, text) for text in (AWAY, other) * 6], DONE)
-    assert (await RootTenantPatchProvider().establish(tenant_inputs(), Said())).applied == SPEC
+    assert (await RootTenantPatchedProvider().establish(tenant_inputs(), Said())).applied == SPEC
 
 
 async def test_a_spec_that_the_tenant_refuses_is_not_asked_for_again(answers: Any) -> None:
     seen = answers(httpx.Response(422, json={"reason": "Invalid", "message": "spec.host: not a domain"}))
     with fails() as text:
-        await RootTenantPatchProvider().establish(tenant_inputs(), Said())
+        await RootTenantPatchedProvider().establish(tenant_inputs(), Said())
     assert "spec.host: not a domain" in text()
     assert sum(request.method == "PATCH" for request in seen) == 1
 
 
 async def test_host_and_ingress_go_in_one_patch(answers: Any) -> None:
     seen = answers(DONE)
-    await RootTenantPatchProvider().establish(tenant_inputs(), Said())
+    await RootTenantPatchedProvider().establish(tenant_inputs(), Said())
     [patch] = [request for request in seen if request.method == "PATCH"]
     assert b'"host": "example.org"' in patch.content or b'"host":"example.org"' in patch.content
     assert b'"ingress"' in patch.content
@@ -110,7 +111,7 @@ async def test_host_and_ingress_go_in_one_patch(answers: Any) -> None:
 
 async def test_a_tenant_that_somebody_changed_by_hand_calls_for_another_run(answers: Any) -> None:
     answers(DONE, spec={**SPEC, "ingress": False})
-    provider = RootTenantPatchProvider()
+    provider = RootTenantPatchedProvider()
     seen = await provider.observe(tenant_inputs(), TenantOutputs(applied=SPEC))
     assert seen is not None
     assert provider.drifted(tenant_inputs(), seen)

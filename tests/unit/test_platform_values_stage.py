@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from cozystack_iac.kube.client import Ref
-from cozystack_iac.platform import claim, stages
-from cozystack_iac.platform.values_stage import PlatformValuesProvider, ValuesInputs, ValuesOutputs
+from cozystack_iac.kube.definitions import DEFINITIONS
+from cozystack_iac.platform import claim
 from cozystack_iac.readiness import blockage
-from cozystack_iac.stage import StageFailed
+from cozystack_iac.stages.operator_ready import PACKAGE_SOURCES
+from cozystack_iac.stages.platform_values import PlatformValuesProvider, ValuesInputs, ValuesOutputs
+from cozystack_iac.waiting import StageFailed
 from lab.memory import MemoryApi, MemoryKube
 from lab.platform import crds, rendered
 from tests.platform_cluster import SOURCE, SPACE, Said, fails, platform_package, render, until
@@ -53,8 +55,8 @@ async def test_a_release_that_will_not_render_them_is_named_before_the_budget_en
     monkeypatch.setattr(blockage, "LOOK_EVERY_S", 0.02)
     await platform_package(api, kube, None)
     for name in crds.FLUX:
-        await kube.create(stages.CRDS, crds.definition(name, (1, 6)))
-    await kube.create(stages.PACKAGE_SOURCES, SOURCE)
+        await kube.create(DEFINITIONS, crds.definition(name, (1, 6)))
+    await kube.create(PACKAGE_SOURCES, SOURCE)
     release = {
         "apiVersion": "helm.toolkit.fluxcd.io/v2",
         "kind": "HelmRelease",

@@ -11,10 +11,10 @@ import pytest
 from cozystack_iac.diagnosis.issuance import Issuers
 from cozystack_iac.findings import ERROR
 from cozystack_iac.kube.client import Kube, Refused, Unreachable
-from cozystack_iac.readiness import postverify_stages as stages
 from cozystack_iac.readiness.postverify import Patience, Seen, Standing, Wanted, judge
-from cozystack_iac.readiness.postverify_stages import PostVerifyInputs, PostVerifyOutputs, PostVerifyProvider
-from cozystack_iac.stage import Progress, StageFailed
+from cozystack_iac.stages import post_verify as stages
+from cozystack_iac.stages.post_verify import PostVerifyInputs, PostVerifyOutputs, PostVerifyProvider
+from cozystack_iac.waiting import Progress, StageFailed
 from tests.asked import RUNNING, Asked, condition, crashing, named, pod, status, waiting
 
 NOW = datetime(2026, 11, 30, 12, 30, tzinfo=UTC)

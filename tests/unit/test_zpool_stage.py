@@ -7,15 +7,10 @@ from typing import Any
 import pytest
 
 from cozystack_iac.kube.client import ExecResult, Kube, Object, Ref
-from cozystack_iac.stage import Known
+from cozystack_iac.stages.base import Known
+from cozystack_iac.stages.zpools_online import ZpoolInputs, ZpoolOutputs, ZpoolsOnlineProvider, _with_health
 from cozystack_iac.storage import health, zfs
 from cozystack_iac.storage.jobs import silence
-from cozystack_iac.storage.stages import (
-    ZpoolInputs,
-    ZpoolOutputs,
-    ZpoolsOnlineProvider,
-    _with_health,
-)
 from cozystack_iac.storage.zfs import DiskIdentity, PoolPlan
 
 GIB = 1024**3

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from cozystack_iac.storage.residue import volume_kind
-from cozystack_iac.storage.traces import TRACES
+from cozystack_iac.residue import volume_kind
+from cozystack_iac.residue.traces import TRACES
 from cozystack_iac.talos import machine
 from cozystack_iac.talos.judgement_disks import residue_of
 from cozystack_iac.talos.machine import Disk, Volume

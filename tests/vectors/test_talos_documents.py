@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
+from cozystack_iac import yaml_text as text
 from cozystack_iac.settings import Site
 from cozystack_iac.talos import documents
-from cozystack_iac.talos.documents import UnsupportedTalos, text
+from cozystack_iac.talos.documents import UnsupportedTalos
 from lab.machines import config, validation
 from lab.plugins.talos import merge, secrets
 from tests.talos_documents import MINORS, VERSIONS, base_for, merged_for, site_on

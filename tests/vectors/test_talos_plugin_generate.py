@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from cozystack_iac.talos.documents import text
+from cozystack_iac import yaml_text as text
 from lab.plugins.talos import clientconfig, contracts, generate, secrets
 
 # What configs/ of the vectors was generated with.

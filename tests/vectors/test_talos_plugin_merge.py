@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cozystack_iac.talos.documents import text
+from cozystack_iac import yaml_text as text
 from lab.plugins.talos import merge
 from lab.plugins.talos.schema import schema
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from cozystack_iac.settings import Node, Site
 from cozystack_iac.talos.documents import classic, multidoc, registries
 from cozystack_iac.talos.documents.subject import MULTIDOC_ALL, Found, Subject, UnsupportedTalos, document, minor_of
-from cozystack_iac.talos.documents.text import Document, emit, parse
+from cozystack_iac.yaml_text import Document, emit, parse
 
 __all__ = [
     "Document",

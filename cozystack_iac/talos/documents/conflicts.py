@@ -12,7 +12,7 @@ from cozystack_iac.settings.paths import Step
 from cozystack_iac.talos.documents import install, kinds, own_patches
 from cozystack_iac.talos.documents.leaves import DELETE, flatten, identity, spelled
 from cozystack_iac.talos.documents.subject import MULTIDOC_ALL, MULTIDOC_NETWORK, Found, Subject, UnsupportedTalos
-from cozystack_iac.talos.documents.text import Document
+from cozystack_iac.yaml_text import Document
 
 MCF_001 = Rule(
     "MCF-001",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cozystack_iac.talos.documents.leaves import flatten, spelled
-from cozystack_iac.talos.documents.text import Document
+from cozystack_iac.yaml_text import Document
 
 HIDDEN = "(secret)"
 _SHOWN = 80

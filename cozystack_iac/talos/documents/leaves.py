@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from cozystack_iac.talos.documents.text import Document
+from cozystack_iac.yaml_text import Document
 
 DELETE = "$patch"
 # What tells elements of a list apart; without any of these a list is one value.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cozystack_iac.talos.documents import text
+from cozystack_iac import yaml_text as text
 from lab.plugins.talos import secrets
 from lab.plugins.talos.clientconfig import Access
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cozystack_iac.talos.documents import text
+from cozystack_iac import yaml_text as text
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cozystack_iac.talos.documents.text import Document
+from cozystack_iac.yaml_text import Document
 from lab.plugins.talos.secrets import Bundle, Pair, pem
 
 MachineType = Literal["controlplane", "worker"]

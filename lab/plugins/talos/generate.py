@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from cozystack_iac.talos.documents.text import Document
+from cozystack_iac.yaml_text import Document
 from lab.plugins.talos import generate_multidoc
 from lab.plugins.talos.contracts import (
     AUDIT_POLICY,

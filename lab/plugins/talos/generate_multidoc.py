@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cozystack_iac.talos.documents.text import Document
+from cozystack_iac.yaml_text import Document
 from lab.plugins.talos.contracts import (
     AUDIT_POLICY,
     CONTROL_PLANE_LABELS,

@@ -12,8 +12,8 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cozystack_iac.talos.documents import text
-from cozystack_iac.talos.documents.text import Document
+from cozystack_iac import yaml_text as text
+from cozystack_iac.yaml_text import Document
 from lab.plugins.talos import json_patch
 from lab.plugins.talos.schema import Free, List, Map, NotDecodable, Scalar, Shape, Struct, decode, schema, unknown_keys
 

@@ -32,7 +32,7 @@ from pulumi.provider.experimental.provider import (
     UpdateResponse,
 )
 
-from cozystack_iac.talos.documents import text
+from cozystack_iac import yaml_text as text
 from lab.plugins.serve import difference, token
 from lab.plugins.talos import arguments, clientconfig, contracts, generate, machine, merge, secrets
 from lab.plugins.values import UNKNOWN, Properties, Secret, changed, plain_all, wire, wire_all

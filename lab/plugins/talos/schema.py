@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cozystack_iac.talos.documents import text
+from cozystack_iac import yaml_text as text
 
 
 class NotDecodable(ValueError):

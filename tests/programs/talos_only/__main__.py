@@ -2,10 +2,13 @@
 
 import pulumi
 
+from cozystack_iac.components.access import Access
+from cozystack_iac.components.node_gate import NodeGate
+from cozystack_iac.components.talos_bootstrap import TalosBootstrap
+from cozystack_iac.components.talos_machine_configs import TalosMachineConfigs
 from cozystack_iac.findings import stop
 from cozystack_iac.rules import verdict
 from cozystack_iac.settings.load import from_pulumi
-from cozystack_iac.talos.components import NodeGate, TalosBootstrap, TalosMachineConfigs
 from cozystack_iac.talos.profile import pinned
 
 
@@ -16,7 +19,7 @@ def main() -> None:
         stop(judged)
     site = loaded.site
     configs = TalosMachineConfigs("configs", site)
-    gate = NodeGate("gate", site, client_configuration=configs.client_configuration)
+    gate = NodeGate("gate", site, Access(client=configs.client_configuration))
     after = pulumi.ResourceOptions(depends_on=[gate, configs])
     bootstrap = TalosBootstrap("bootstrap", site, configs, after)
     pulumi.export("kubeconfig", bootstrap.kubeconfig)

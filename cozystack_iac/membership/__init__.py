@@ -1,0 +1,1 @@
+"""Machines that join, leave, or are away for a while: etcd, drains and replicas in the right order."""

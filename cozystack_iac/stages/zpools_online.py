@@ -1,0 +1,222 @@
+"""The zpool stage: every storage node's pool ONLINE, or a list of what every node said."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from cozystack_iac import residue
+from cozystack_iac.kube.client import Kube, KubeError
+from cozystack_iac.stages.base import Known, Properties, StageProvider, StageResource
+from cozystack_iac.storage import health, zfs
+from cozystack_iac.storage.jobs import Batch, Halted
+from cozystack_iac.talos.fleet import Fleet, MachineRef
+from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds
+
+SIZE_SLACK = 0.9  # labels, metadata and what ZFS keeps for itself take less than a tenth
+
+
+class PlannedPool(Properties):
+    """What a node's pool has to be."""
+
+    text: str  # "mirror of serial=A, serial=B"
+    least_bytes: int
+
+
+class ZpoolInputs(Properties):
+    kubeconfig: str = Field(repr=False)
+    zpool: str
+    jobs: dict[str, str]  # node -> name of its Job
+    plans: dict[str, PlannedPool] = Field(default_factory=dict)
+    machines: list[MachineRef] = Field(
+        default_factory=list
+    )  # with an API of their own; none on other systems than Talos
+    client_configuration: dict[str, str] = Field(default_factory=dict, repr=False)
+    drop_privileges: bool = True
+    deadline_s: float
+
+
+class ZpoolOutputs(Properties):
+    pools: dict[str, str]  # node -> "ONLINE, 200.0 GiB on /dev/sdb1"
+    sizes: dict[str, int] = Field(default_factory=dict)  # node -> bytes
+
+
+class ZpoolsOnlineProvider(StageProvider[ZpoolInputs, ZpoolOutputs]):
+    """Every storage node's Job has looked, then written, and its pool is ONLINE and as planned.
+
+    What another run of the same program finds again is never run again: new Job names alone (another image, another
+    version of the script) are no reason, only another plan is, or a pool that a refresh saw in trouble.
+    """
+
+    inputs = ZpoolInputs
+    outputs = ZpoolOutputs
+    secret = frozenset({"kubeconfig", "client_configuration"})
+    matters = frozenset({"plans", "zpool", "drop_privileges"})
+
+    async def establish(self, inputs: ZpoolInputs, progress: Progress) -> ZpoolOutputs:
+        return await self._make(inputs, frozenset(), progress)
+
+    async def revise(
+        self, inputs: ZpoolInputs, known: Known[ZpoolInputs, ZpoolOutputs], progress: Progress
+    ) -> ZpoolOutputs:
+        """Only nodes with another plan are touched, and those whose pool was in trouble are looked at."""
+        if known.inputs is None or known.outputs is None or known.inputs.zpool != inputs.zpool:
+            return await self.establish(inputs, progress)
+        before, plans = known.outputs, known.inputs.plans
+        same = {node for node, plan in inputs.plans.items() if node in before.pools and plans.get(node) == plan}
+        kept = {node for node in same if _online(before.pools[node])}
+        fresh = {node: job for node, job in inputs.jobs.items() if node not in kept}
+        made = await self._make(inputs.model_copy(update={"jobs": fresh}), same - kept, progress)
+        return ZpoolOutputs(
+            pools=dict(sorted({**{n: before.pools[n] for n in kept}, **made.pools}.items())),
+            sizes={**{n: size for n, size in before.sizes.items() if n in kept}, **made.sizes},
+        )
+
+    async def observe(self, inputs: ZpoolInputs, outputs: ZpoolOutputs) -> ZpoolOutputs | None:
+        """Health as it is now. A node that cannot be asked keeps what was known of it, and that is said."""
+        seen = await _health(inputs, list(outputs.pools))
+        silent = [node for node in outputs.pools if seen.get(node) is None]
+        if silent:
+            Progress("ZpoolsOnline").say(f"health of zpool {inputs.zpool} unknown, nobody to ask: {', '.join(silent)}")
+        pools = {node: _with_health(text, seen.get(node)) for node, text in outputs.pools.items()}
+        return outputs.model_copy(update={"pools": pools})
+
+    def drifted(self, inputs: ZpoolInputs, outputs: ZpoolOutputs) -> bool:
+        return not all(map(_online, outputs.pools.values()))
+
+    async def withdraw(self, inputs: ZpoolInputs, outputs: ZpoolOutputs, progress: Progress) -> None:
+        progress.say(f"zpool {inputs.zpool} and its data stay on {', '.join(sorted(outputs.pools)) or 'no node'}")
+
+    async def _make(self, inputs: ZpoolInputs, serving: frozenset[str] | set[str], progress: Progress) -> ZpoolOutputs:
+        """`serving`: nodes whose pool this stack has made; there a DEGRADED one is said, and does not stop anything."""
+        batch: Batch | None = None
+
+        def expired() -> StageFailed:
+            return _failed(inputs, batch, f"{format_seconds(inputs.deadline_s)} budget used up")
+
+        def welcome(report: zfs.PoolReport) -> bool:
+            degraded = report.health == "DEGRADED" and report.node in serving
+            return report.state == "fit" or report.online or degraded
+
+        async with budget(inputs.deadline_s, expired), Kube.connect(inputs.kubeconfig) as kube:
+            batch = Batch(kube, inputs.zpool, inputs.jobs, progress)
+            try:
+                if inputs.jobs:
+                    await batch.level("privileged")
+                    await batch.look(welcome)
+                    await batch.write()
+                    await batch.clear()
+                if small := _too_small(inputs, batch):
+                    raise _failed(inputs, batch, small)
+                await batch.level("restricted" if inputs.drop_privileges else "privileged")
+            except Halted:
+                raise _failed(inputs, batch, "see below") from None
+            except KubeError as error:
+                raise _failed(inputs, batch, f"the API server says no: {error}") from None
+        for node, report in batch.reports.items():
+            if not report.online:
+                progress.say(
+                    f"{node}: zpool {inputs.zpool} is {report.health}: replace what failed on {report.devices}"
+                )
+        return ZpoolOutputs(
+            pools={node: _text(report) for node, report in sorted(batch.reports.items())},
+            sizes={node: report.size_bytes for node, report in sorted(batch.reports.items())},
+        )
+
+
+class ZpoolsOnline(StageResource[ZpoolInputs], provider=ZpoolsOnlineProvider):
+    pass
+
+
+async def _health(inputs: ZpoolInputs, nodes: list[str]) -> dict[str, str | None]:
+    if inputs.machines:
+        fleet = Fleet.of((m for m in inputs.machines if m.name in nodes), inputs.client_configuration)
+        return await health.of_machines(fleet, inputs.zpool)
+    try:
+        async with Kube.connect(inputs.kubeconfig) as kube:
+            return await health.of_satellites(kube, nodes, inputs.zpool)
+    except KubeError as error:
+        raise StageFailed(
+            "The zpools' health could not be asked.",
+            details={"answer": str(error)},
+            means="whether a disk has failed since is unknown; the state keeps what it had",
+            next_step="check that the API server can be reached from here, then run `pulumi refresh` again",
+        ) from None
+
+
+def _online(text: str) -> bool:
+    return text.partition(",")[0] == "ONLINE"
+
+
+def _with_health(text: str, health: str | None) -> str:
+    _, comma, rest = text.partition(",")
+    return text if health is None else f"{health}{comma}{rest}"
+
+
+def _too_small(inputs: ZpoolInputs, batch: Batch) -> str:
+    small = [
+        f"{node} has {report.size_bytes} of at least {plan.least_bytes} bytes"
+        for node, report in batch.reports.items()
+        if (plan := inputs.plans.get(node)) and report.size_bytes < plan.least_bytes * SIZE_SLACK
+    ]
+    return f"pools are smaller than planned: {'; '.join(small)}" if small else ""
+
+
+def _text(report: zfs.PoolReport) -> str:
+    return f"{report.health}, {report.size_bytes / 1024**3:.1f} GiB on {', '.join(report.devices)}"
+
+
+# When it fails ------------------------------------------------------------------------------------------------------
+
+
+def _failed(inputs: ZpoolInputs, batch: Batch | None, why: str) -> StageFailed:
+    reports = batch.reports if batch else {}
+    # Only what this run has made: a pool that was there before and is in trouble must never be offered for destruction.
+    made = [r for r in reports.values() if r.state == "created"]
+    broken = [r for r in reports.values() if batch and r.node == batch.writing and r.state == "failed"]
+    details = {node: _standing(inputs, batch, node) for node in sorted(inputs.jobs)}
+    for report in (*made, *broken):
+        if commands := zfs.backout(report, bool(inputs.machines)):
+            details[f"{report.node}: to undo"] = "\n".join(commands)
+    return StageFailed(
+        f"Not every node has its zpool {inputs.zpool} ({why}).",
+        details=details,
+        means=_meaning(inputs, batch),
+        next_step="mend what is named above (wiping is a person's decision), then run `pulumi up` again: pools that are "
+        "there are kept, and every disk is looked at afresh",
+    )
+
+
+def _meaning(inputs: ZpoolInputs, batch: Batch | None) -> str:
+    begun = {r.node for r in batch.reports.values() if r.state == "created"} if batch else set()
+    if batch is not None and batch.writing is not None:
+        begun |= {batch.writing}
+    if not begun:
+        return "nothing was written to any disk, on none of the nodes"
+    kept = "no disk that carried anything was touched; pools that are there stay as they are"
+    if batch is not None and batch.writing is not None and batch.reports[batch.writing].state == "fit":
+        return f"{kept}; whether {batch.writing} has made its pool is unknown, the next run reads it there first"
+    return f"{kept}; nodes that had not begun were left alone"
+
+
+def _standing(inputs: ZpoolInputs, batch: Batch | None, node: str) -> str:
+    """What is known of one node, for a person."""
+    report = batch.reports.get(node) if batch else None
+    if batch is not None and (batch.writing == node or report is None):
+        silent = batch.trouble.get(node) or "no answer yet"
+        if report is None or report.state == "fit":
+            return f"writing, {silent}" if batch.writing == node else silent
+    if report is None:
+        return "not asked yet"
+    if report.state == "fit":
+        return "its disks are fit; nothing was written"
+    if report.online:
+        return f"{report.state}: {_text(report)}"
+    head = f"{report.state}: {report.reason or report.health or 'no reason given'}"
+    address = next((machine.address for machine in inputs.machines if machine.name == node), node)
+    lines = [
+        line
+        for problem in report.problems
+        for line in residue.lines(problem, node=node, talos=bool(inputs.machines), address=address, pool=inputs.zpool)
+    ]
+    more = [f"and {report.omitted} more problems"] if report.omitted else []
+    return "\n".join([head, *lines, *more])

@@ -62,7 +62,7 @@ class LinstorPools(ComponentResource):
         )
         after = ResourceOptions(parent=self, depends_on=[ready, *configurations])
         self.verified = PoolsRegistered(f"{name}-registered", inputs, after)
-        self.pools: Output[dict[str, str]] = self.verified.output("pools")
+        self.pools: Output[dict[str, Any]] = self.verified.output("pools")
         self.register_outputs({"pools": self.pools})
 
     def _devices(self, name: str, access: Access, ready: LinstorReady) -> DevicesFit | None:

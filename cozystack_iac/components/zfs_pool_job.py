@@ -48,8 +48,8 @@ class ZfsPoolJob(ComponentResource):
         )
         after = ResourceOptions(parent=self, depends_on=[namespace, *jobs])
         self.verified = ZpoolsOnline(f"{name}-online", inputs, after)
-        self.pools: Output[dict[str, str]] = self.verified.output("pools")
-        self.sizes: Output[dict[str, int]] = self.verified.output("sizes")
+        self.pools: Output[dict[str, Any]] = self.verified.output("pools")
+        self.sizes: Output[dict[str, int]] = self.pools.apply(_sizes)
         self.register_outputs({"pools": self.pools})
 
     def _job(
@@ -65,6 +65,10 @@ class ZfsPoolJob(ComponentResource):
             spec=body["spec"],
             opts=ResourceOptions(parent=self, depends_on=[namespace], ignore_changes=["spec.suspend"]),
         )
+
+
+def _sizes(pools: Mapping[str, Any] | None) -> dict[str, int]:
+    return {node: int(pool["size_bytes"]) for node, pool in (pools or {}).items()}
 
 
 def pool_plan(site: Site, node: Node) -> zfs.PoolPlan:

@@ -57,8 +57,16 @@ class PoolInputs(Properties):
     deadline_s: float
 
 
+class Pool(Properties):
+    """One node's pool as LINSTOR lists it."""
+
+    state: PoolState
+    total_kib: int = 0
+    detail: str = ""
+
+
 class PoolOutputs(Properties):
-    pools: dict[str, str]  # node -> "registered, 200.0 GiB"
+    pools: dict[str, Pool]  # by node
 
 
 class PoolsRegisteredProvider(StageProvider[PoolInputs, PoolOutputs]):
@@ -97,7 +105,7 @@ class PoolsRegisteredProvider(StageProvider[PoolInputs, PoolOutputs]):
                     seen = await pool_standings(kube, inputs)
                     trouble = linstor.pools_summary(seen)
                     if all(s.state is PoolState.REGISTERED for s in seen):
-                        return PoolOutputs(pools={s.node: str(s) for s in seen})
+                        return _listed(seen)
                     evidence = await _evidence(kube, seen)
                 except (KubeError, linstor.Unreadable) as error:
                     seen, trouble = (), f"unknown: {error}"
@@ -165,10 +173,10 @@ class PoolsRegisteredProvider(StageProvider[PoolInputs, PoolOutputs]):
                 means="the state keeps what it knew; nothing was changed",
                 next_step=f"look at {linstor.NAMESPACE}/{linstor.CONTROLLER}, then refresh again",
             ) from None
-        return PoolOutputs(pools={s.node: str(s) for s in seen})
+        return _listed(seen)
 
     def drifted(self, inputs: PoolInputs, outputs: PoolOutputs) -> bool:
-        return any(not text.startswith(PoolState.REGISTERED.value) for text in outputs.pools.values())
+        return any(pool.state is not PoolState.REGISTERED for pool in outputs.pools.values())
 
     async def withdraw(self, inputs: PoolInputs, outputs: PoolOutputs, progress: Progress) -> None:
         progress.say(f"LINSTOR is told to forget pool {inputs.pool}; the zpools {inputs.zpool} and their data stay")
@@ -215,12 +223,16 @@ def _leaving(new: PoolInputs, known: PoolInputs | None, *, lost: bool = False) -
     return [node for node in gone if (node in new.lost) is lost]
 
 
-def _well(new: PoolInputs, known: Known[PoolInputs, PoolOutputs]) -> dict[str, str]:
-    """Nodes that had this very pool when they were last looked at, and what was said of it."""
+def _listed(seen: Iterable[PoolStanding]) -> PoolOutputs:
+    return PoolOutputs(pools={s.node: Pool(state=s.state, total_kib=s.total_kib, detail=s.detail) for s in seen})
+
+
+def _well(new: PoolInputs, known: Known[PoolInputs, PoolOutputs]) -> dict[str, Pool]:
+    """Nodes that had this very pool when they were last looked at, as it was."""
     before, pools = known.inputs, known.outputs.pools if known.outputs is not None else {}
     if before is None or (before.pool, before.zpool) != (new.pool, new.zpool):
         return {}
-    return {n: text for n, text in pools.items() if n in new.nodes and text.startswith(PoolState.REGISTERED.value)}
+    return {n: pool for n, pool in pools.items() if n in new.nodes and pool.state is PoolState.REGISTERED}
 
 
 def _leaving_findings(node: str, kept: Stored, approved: Mapping[str, str]) -> list[Finding]:

@@ -35,9 +35,18 @@ class ZpoolInputs(Properties):
     deadline_s: float
 
 
+class Zpool(Properties):
+    health: str  # in ZFS' own word
+    size_bytes: int
+    devices: list[str]  # by the kernel's names when it was last made or read back
+
+    @property
+    def online(self) -> bool:
+        return self.health == "ONLINE"
+
+
 class ZpoolOutputs(Properties):
-    pools: dict[str, str]  # node -> "ONLINE, 200.0 GiB on /dev/sdb1"
-    sizes: dict[str, int] = Field(default_factory=dict)  # node -> bytes
+    pools: dict[str, Zpool]  # by node
 
 
 class ZpoolsOnlineProvider(StageProvider[ZpoolInputs, ZpoolOutputs]):
@@ -63,13 +72,10 @@ class ZpoolsOnlineProvider(StageProvider[ZpoolInputs, ZpoolOutputs]):
             return await self.establish(inputs, progress)
         before, plans = known.outputs, known.inputs.plans
         same = {node for node, plan in inputs.plans.items() if node in before.pools and plans.get(node) == plan}
-        kept = {node for node in same if _online(before.pools[node])}
+        kept = {node for node in same if before.pools[node].online}
         fresh = {node: job for node, job in inputs.jobs.items() if node not in kept}
         made = await self._make(inputs.model_copy(update={"jobs": fresh}), same - kept, progress)
-        return ZpoolOutputs(
-            pools=dict(sorted({**{n: before.pools[n] for n in kept}, **made.pools}.items())),
-            sizes={**{n: size for n, size in before.sizes.items() if n in kept}, **made.sizes},
-        )
+        return ZpoolOutputs(pools=dict(sorted({**{n: before.pools[n] for n in kept}, **made.pools}.items())))
 
     async def observe(self, inputs: ZpoolInputs, outputs: ZpoolOutputs) -> ZpoolOutputs | None:
         """Health as it is now. A node that cannot be asked keeps what was known of it, and that is said."""
@@ -77,11 +83,11 @@ class ZpoolsOnlineProvider(StageProvider[ZpoolInputs, ZpoolOutputs]):
         silent = [node for node in outputs.pools if seen.get(node) is None]
         if silent:
             Progress("ZpoolsOnline").say(f"health of zpool {inputs.zpool} unknown, nobody to ask: {', '.join(silent)}")
-        pools = {node: _with_health(text, seen.get(node)) for node, text in outputs.pools.items()}
-        return outputs.model_copy(update={"pools": pools})
+        known = outputs.pools.items()
+        return ZpoolOutputs(pools={n: p.model_copy(update={"health": seen.get(n) or p.health}) for n, p in known})
 
     def drifted(self, inputs: ZpoolInputs, outputs: ZpoolOutputs) -> bool:
-        return not all(map(_online, outputs.pools.values()))
+        return not all(pool.online for pool in outputs.pools.values())
 
     async def withdraw(self, inputs: ZpoolInputs, outputs: ZpoolOutputs, progress: Progress) -> None:
         progress.say(f"zpool {inputs.zpool} and its data stay on {', '.join(sorted(outputs.pools)) or 'no node'}")
@@ -117,10 +123,7 @@ class ZpoolsOnlineProvider(StageProvider[ZpoolInputs, ZpoolOutputs]):
                 progress.say(
                     f"{node}: zpool {inputs.zpool} is {report.health}: replace what failed on {report.devices}"
                 )
-        return ZpoolOutputs(
-            pools={node: _text(report) for node, report in sorted(batch.reports.items())},
-            sizes={node: report.size_bytes for node, report in sorted(batch.reports.items())},
-        )
+        return ZpoolOutputs(pools={node: _pool(report) for node, report in sorted(batch.reports.items())})
 
 
 class ZpoolsOnline(StageResource[ZpoolInputs], provider=ZpoolsOnlineProvider):
@@ -143,13 +146,8 @@ async def _health(inputs: ZpoolInputs, nodes: list[str]) -> dict[str, str | None
         ) from None
 
 
-def _online(text: str) -> bool:
-    return text.partition(",")[0] == "ONLINE"
-
-
-def _with_health(text: str, health: str | None) -> str:
-    _, comma, rest = text.partition(",")
-    return text if health is None else f"{health}{comma}{rest}"
+def _pool(report: zfs.PoolReport) -> Zpool:
+    return Zpool(health=report.health, size_bytes=report.size_bytes, devices=list(report.devices))
 
 
 def _too_small(inputs: ZpoolInputs, batch: Batch) -> str:

@@ -7,7 +7,7 @@ import pytest
 from cozystack_iac.stages.base import Known
 from cozystack_iac.stages.machine_config_rollout import RolloutInputs, concerned_by
 from cozystack_iac.stages.nodes_registered import NodesRegisteredProvider, RegisteredInputs, RegisteredOutputs
-from cozystack_iac.stages.zpools_online import PlannedPool, ZpoolInputs, ZpoolOutputs, ZpoolsOnlineProvider
+from cozystack_iac.stages.zpools_online import PlannedPool, Zpool, ZpoolInputs, ZpoolOutputs, ZpoolsOnlineProvider
 from cozystack_iac.talos.fleet import MachineRef
 from cozystack_iac.waiting import Progress
 
@@ -36,6 +36,10 @@ async def test_only_new_nodes_are_waited_for(monkeypatch: pytest.MonkeyPatch) ->
     assert less.registered == ["cp1"]
 
 
+OLD = Zpool(health="ONLINE", size_bytes=1, devices=["/dev/sdb1"])
+NEW = Zpool(health="ONLINE", size_bytes=2, devices=["/dev/sdc1"])
+
+
 def zpools(**plans: str) -> ZpoolInputs:
     """Plans by node; Jobs that another version of the program names otherwise."""
     planned = {node: PlannedPool(text=text, least_bytes=1) for node, text in plans.items()}
@@ -48,18 +52,18 @@ async def test_only_nodes_with_another_plan_or_a_pool_in_trouble_are_asked(monke
 
     async def make(_: object, inputs: ZpoolInputs, serving: object, progress: Progress) -> ZpoolOutputs:
         asked.append(list(inputs.jobs))
-        return ZpoolOutputs(pools=dict.fromkeys(inputs.jobs, "ONLINE, new"))
+        return ZpoolOutputs(pools=dict.fromkeys(inputs.jobs, NEW))
 
     monkeypatch.setattr(ZpoolsOnlineProvider, "_make", make)
-    pools = {"cp1": "ONLINE, old", "w1": "ONLINE, old", "w2": "not imported, old"}
+    pools = {"cp1": OLD, "w1": OLD, "w2": OLD.model_copy(update={"health": "not imported"})}
     known = Known(zpools(cp1="a", w1="b", w2="c"), ZpoolOutputs(pools=pools))
     provider = ZpoolsOnlineProvider()
     more = await provider.revise(zpools(cp1="a", w1="b2", w2="c", w3="d"), known, SILENT)
     less = await provider.revise(zpools(cp1="a"), known, SILENT)
 
     assert asked == [["w1", "w2", "w3"], []]
-    assert more.pools == {"cp1": "ONLINE, old", "w1": "ONLINE, new", "w2": "ONLINE, new", "w3": "ONLINE, new"}
-    assert less.pools == {"cp1": "ONLINE, old"}
+    assert more.pools == {"cp1": OLD, "w1": NEW, "w2": NEW, "w3": NEW}
+    assert less.pools == {"cp1": OLD}
 
 
 def rollout(**machines: tuple[str, str]) -> RolloutInputs:

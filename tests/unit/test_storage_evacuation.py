@@ -13,8 +13,9 @@ from cozystack_iac.kube.client import ExecResult, Kube, KubeError, NotFound, Obj
 from cozystack_iac.membership import absences
 from cozystack_iac.stages import pools_registered
 from cozystack_iac.stages.base import Known
-from cozystack_iac.stages.pools_registered import PoolInputs, PoolOutputs, PoolsRegisteredProvider
+from cozystack_iac.stages.pools_registered import Pool, PoolInputs, PoolOutputs, PoolsRegisteredProvider
 from cozystack_iac.storage import evacuation
+from cozystack_iac.storage.linstor import PoolState
 from cozystack_iac.waiting import Progress, StageFailed
 
 NO_ROUTE = "Error: Unable to connect to linstor+ssl://linstor-controller:3371: [Errno 113] No route to host"
@@ -230,8 +231,11 @@ def inputs(nodes: str, **changes: Any) -> PoolInputs:
     return PoolInputs.model_validate({**given, **changes})
 
 
+REGISTERED = Pool(state=PoolState.REGISTERED, total_kib=200 * 1024**2)
+
+
 def known(nodes: str) -> Known[PoolInputs, PoolOutputs]:
-    return Known(inputs(nodes), PoolOutputs(pools=dict.fromkeys(nodes.split(), "registered, 200.0 GiB")))
+    return Known(inputs(nodes), PoolOutputs(pools=dict.fromkeys(nodes.split(), REGISTERED)))
 
 
 def quiet() -> Progress:
@@ -296,7 +300,7 @@ async def test_an_evacuation_that_does_not_end_says_what_is_left(cluster: Cluste
 async def test_a_node_that_is_away_keeps_no_other_from_joining(cluster: Cluster) -> None:
     cluster.nodes = {"n1", "n2"}
     made = await PoolsRegisteredProvider().revise(inputs("n1 n2 n3"), known("n2 n3"), quiet())
-    assert made.pools == dict.fromkeys(("n1", "n2", "n3"), "registered, 200.0 GiB")
+    assert made.pools == dict.fromkeys(("n1", "n2", "n3"), REGISTERED)
 
 
 def test_a_gate_that_waits_for_nobody_does_not_exist() -> None:

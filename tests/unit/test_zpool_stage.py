@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cozystack_iac.kube.client import ExecResult, Kube, Object, Ref
-from cozystack_iac.stages.base import Known
-from cozystack_iac.stages.zpools_online import ZpoolInputs, ZpoolOutputs, ZpoolsOnlineProvider, _with_health
+from cozystack_iac.stages import zpools_online
+from cozystack_iac.stages.zpools_online import Zpool, ZpoolInputs, ZpoolOutputs, ZpoolsOnlineProvider
 from cozystack_iac.storage import health, zfs
 from cozystack_iac.storage.jobs import silence
 from cozystack_iac.storage.zfs import DiskIdentity, PoolPlan
@@ -184,29 +184,25 @@ async def test_satellites_say_what_their_kernel_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "text", "drifted"),
+    ("seen", "now", "drifted"),
     [
-        ("ONLINE", "ONLINE, 1 GiB on /dev/sdb1", False),
-        ("DEGRADED", "DEGRADED, 1 GiB on /dev/sdb1", True),
-        ("SUSPENDED", "SUSPENDED, 1 GiB on /dev/sdb1", True),
-        (health.NOT_IMPORTED, "not imported, 1 GiB on /dev/sdb1", True),
-        (None, "ONLINE, 1 GiB on /dev/sdb1", False),
+        ("ONLINE", "ONLINE", False),
+        ("DEGRADED", "DEGRADED", True),
+        ("SUSPENDED", "SUSPENDED", True),
+        (health.NOT_IMPORTED, "not imported", True),
+        (None, "ONLINE", False),
     ],
 )
-def test_health_is_drift_unless_it_is_online_or_unknown(seen: str | None, text: str, drifted: bool) -> None:
-    after = _with_health("ONLINE, 1 GiB on /dev/sdb1", seen)
+async def test_health_is_drift_unless_it_is_online_or_unknown(
+    seen: str | None, now: str, drifted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answers(*_: object) -> dict[str, str | None]:
+        return {"w1": seen}
+
+    monkeypatch.setattr(zpools_online, "_health", answers)
     inputs = ZpoolInputs(kubeconfig="", zpool="data", jobs={}, deadline_s=1)
-    assert after == text
-    assert ZpoolsOnlineProvider().drifted(inputs, ZpoolOutputs(pools={"w1": after})) is drifted
-
-
-def test_what_an_older_version_wrote_down_is_still_read() -> None:
-    provider = ZpoolsOnlineProvider()
-    known: Known[Any, Any] = Known(
-        provider._try(provider.inputs, {"kubeconfig": "", "zpool": "data", "jobs": {"w1": "j"}, "deadline_s": 1}),
-        provider._try(provider.outputs, {"pools": {"w1": "ONLINE, 1 GiB on /dev/sdb1"}}),
-    )
-    assert known.inputs is not None
-    assert known.outputs is not None
-    assert known.inputs.plans == {}
-    assert known.outputs.sizes == {}
+    known = ZpoolOutputs(pools={"w1": Zpool(health="ONLINE", size_bytes=2**30, devices=["/dev/sdb1"])})
+    after = await ZpoolsOnlineProvider().observe(inputs, known)
+    assert after is not None
+    assert after.pools == {"w1": Zpool(health=now, size_bytes=2**30, devices=["/dev/sdb1"])}
+    assert ZpoolsOnlineProvider().drifted(inputs, after) is drifted

@@ -46,7 +46,6 @@ from cozystack_iac.reachability.stages import Reachability
 from cozystack_iac.readiness.postverify_stages import PostVerify
 from cozystack_iac.readiness.stages import PlatformReady
 from cozystack_iac.rules import reachability
-from cozystack_iac.rules.overrides import in_force
 from cozystack_iac.settings import Disk, Node, Site
 from cozystack_iac.settings.site import KUBE_API_PORT
 from cozystack_iac.stage import TOOK, StageResource, collected
@@ -288,7 +287,7 @@ class CozystackCluster(ComponentResource):
                 "kubeconfig": self._kubeconfig,
                 "authentication": wanted,
                 "wanted": values.expected({"authentication": wanted}, "default", release),
-                "allowed": sorted(in_force(site)),
+                "allowed": sorted(site.allowed),
                 "deadline_s": site.waits.package.total_seconds(),
             },
             self._child(after),

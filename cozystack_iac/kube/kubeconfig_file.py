@@ -7,6 +7,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,9 @@ class KubeconfigFileProvider(StageProvider[FileInputs, FileOutputs]):
         findings = list(_file_findings(new.path))
         with contextlib.suppress(BadKubeconfig):
             certificate = parse(new.kubeconfig).client_certificate_pem
-            findings += certificates.judge("the kubeconfig's client certificate", certificate, _PLACE)
+            findings += certificates.judge(
+                "the kubeconfig's client certificate", certificate, _PLACE, datetime.now(UTC)
+            )
         return findings
 
     async def establish(self, inputs: FileInputs, progress: Progress) -> FileOutputs:

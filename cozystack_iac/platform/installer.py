@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from cozystack_iac.releases import Release
-from cozystack_iac.rules.overrides import in_force
 from cozystack_iac.settings import Site
 
 RELEASE_NAME = "cozy-installer"
@@ -54,7 +53,7 @@ def claim(site: Site, release: Release) -> dict[str, Any]:
         "oidc": site.access.oidc,
         "legacy": legacy_expected(site),
         "legacy_write": legacy_config(site),
-        "allowed": sorted(in_force(site)),
+        "allowed": sorted(site.allowed),
         "checks": site.checks,
     }
 

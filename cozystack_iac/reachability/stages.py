@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any, Literal
 
@@ -275,7 +276,9 @@ def _report(seen: Sequence[Standing], found: Sequence[NameStanding], verdict: Bl
 
 def _certificates(seen: Sequence[Standing]) -> dict[str, served.TrustStanding]:
     """Of the names whose certificate is for browsers; the API's is signed by the cluster and judged by the probe."""
-    return {s.target.name: served.judge(s.target.name, s.served) for s in seen if s.served and not s.target.passthrough}
+    now = datetime.now(UTC)
+    browsed = [s for s in seen if not s.target.passthrough]
+    return {s.target.name: served.judge(s.target.name, s.served, now) for s in browsed if s.served}
 
 
 def _remarks(seen: Sequence[Standing], found: Sequence[NameStanding]) -> list[str]:

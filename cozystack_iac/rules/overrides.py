@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 
 from cozystack_iac.findings import ERROR, NOTE, WARNING, Finding, Rule, rules
 from cozystack_iac.rules.survey import Survey
@@ -138,12 +138,6 @@ def _unsuitable(code: str) -> str | None:
     # Codes of live checks are only known once their modules are loaded; their families are not ours.
     families = {known_code.partition("-")[0] for known_code in known}
     return f"there is no finding {code}" if code not in known and code.partition("-")[0] in families else None
-
-
-def in_force(site: Site, today: date | None = None) -> frozenset[str]:
-    """Codes of the guardrails that are overridden today (default: now, UTC): for live checks, which `apply` does not reach."""
-    today = today or datetime.now(UTC).date()
-    return frozenset(allow.guardrail for allow in site.allow if _valid(allow, today))
 
 
 def _valid(allow: Allow, today: date) -> bool:

@@ -139,6 +139,16 @@ class Site(Model):
         written = [self.talos.vip, *(vip.address for node in self.nodes for vip in node.vips)]
         return tuple(dict.fromkeys(address for address in written if address))
 
+    # Overrides ------------------------------------------------------------------------------------------------------
+
+    @property
+    def allowed(self) -> frozenset[str]:
+        """Codes of the guardrails that are overridden, for builders and live checks.
+
+        All of them hold: the plan gate stops a site whose override has ended or has no reason (OVR-002, OVR-003).
+        """
+        return frozenset(allow.guardrail for allow in self.allow)
+
     # Effective values -----------------------------------------------------------------------------------------------
 
     @property

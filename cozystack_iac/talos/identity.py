@@ -12,7 +12,7 @@ import ssl
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Self
 
@@ -106,10 +106,6 @@ class Identity:
         """The certificate's role: os:admin, os:operator, os:reader, os:etcd:backup."""
         subject = x509.load_pem_x509_certificate(self.certificate.encode()).subject
         return ", ".join(str(part.value) for part in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))
-
-    def expired(self, now: datetime | None = None) -> bool:
-        """Whether our own certificate is past its end."""
-        return (now or datetime.now(UTC)) >= self.expires
 
 
 def anonymous() -> ssl.SSLContext:

@@ -352,7 +352,7 @@ class CozystackCluster(ComponentResource):
                 "public": [node.public_address for node in site.nodes if node.public_address],
                 "exposed": list(site.publishing.exposed),
                 "oidc": site.access.oidc,
-                "resolver": site.lab.resolver if site.lab else "system",
+                "resolver": site.resolver,
                 "resolvers": list(site.publishing.resolvers),
                 "port": site.https_port,
                 "checks": site.checks,

@@ -14,6 +14,7 @@ from cozystack_iac.rules import (
     documents,
     endpoints,
     inventory,
+    lab,
     machines,
     overrides,
     placement,
@@ -51,6 +52,7 @@ _SUBJECTS = (
     registries,
     reachability,
     overrides,
+    lab,
 )
 
 
@@ -58,7 +60,7 @@ def judge(site: Site, today: date) -> Verdict:
     """Everything that is wrong with a site. `today` decides about expiry of overrides and certificates."""
     survey = Survey(site, today)
     found = (finding for subject in _SUBJECTS for finding in subject.judge(survey))
-    return Verdict.of(overrides.apply(site, _softened(site, found), today))
+    return Verdict.of(overrides.apply(site, lab.excused(site, _softened(site, found)), today))
 
 
 def verdict(loaded: Loaded) -> Verdict:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cozystack_iac.findings import ERROR, NOTE, WARNING, Finding, Rule
-from cozystack_iac.rules.spelling import address_in, domain_problem, host_problem, private, unusable
+from cozystack_iac.rules.spelling import address_in, domain_problem, host_problem, private
 from cozystack_iac.rules.survey import Survey
 from cozystack_iac.rules.wording import listed, short
 from cozystack_iac.settings.paths import Step, config_set
@@ -150,7 +150,7 @@ def _endpoint(survey: Survey) -> Iterator[Finding]:
     address = address_in(url.host).address
     if address is None:
         return
-    kind = unusable(address, lab=site.lab is not None)
+    kind = survey.unusable(address)
     if kind is not None and not site.existing:
         yield END_001.at(path, problem=f"`{short(text)}` names {kind}", fix="use an address every node can reach")
         return

@@ -199,7 +199,7 @@ def _embedded(survey: Survey) -> Iterator[Finding]:
             f"{short(host)} leads to {address}, which is no external address ({listed(map(str, site.external_ips))})"
         )
         yield PUB_004.at(path, problem=problem, fix="put an external address into the name")
-    elif private(address) and site.lab is None:
+    elif private(address):
         problem = f"{short(host)} leads to a private address"
         yield PUB_005.at(path, problem=problem, fix="use a domain of your own for anything but a playground")
 

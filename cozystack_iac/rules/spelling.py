@@ -200,10 +200,10 @@ def host_problem(text: str) -> str | None:
     return domain_problem(text)
 
 
-def unusable(address: Address, *, lab: bool) -> str | None:
-    """Why no machine can have this address, in words; None when one can. The lab's machines live on loopback."""
+def unusable(address: Address) -> str | None:
+    """Why no machine can have this address, in words; None when one can."""
     if address.is_loopback:
-        return None if lab else "a loopback address"
+        return "a loopback address"
     if address.is_unspecified:
         return "the unspecified address"
     if address.is_multicast:

@@ -223,8 +223,7 @@ class Site(Model):
     @property
     def api_server_endpoint(self) -> str:
         """URL in kubeconfigs handed to people. The ingress passes TLS through on 443; nothing listens on 6443 there."""
-        port = self.lab.https_port if self.lab else 443
-        return self.publishing.api_server_endpoint or f"https://api.{self.publishing.host}:{port}"
+        return self.publishing.api_server_endpoint or f"https://api.{self.publishing.host}:{self.https_port}"
 
     @property
     def replicas(self) -> int:
@@ -235,6 +234,11 @@ class Site(Model):
     def https_port(self) -> int:
         """Port of the public names."""
         return self.lab.https_port if self.lab else 443
+
+    @property
+    def resolver(self) -> str:
+        """Resolver that counts as this workstation's own: `system`, or the one that a lab plays; empty when a lab plays none."""
+        return self.lab.resolver if self.lab else "system"
 
     @property
     def apiserver_for_operator(self) -> tuple[str, int]:

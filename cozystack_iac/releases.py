@@ -154,9 +154,6 @@ INSTALLER_KEYS: Mapping[str, Version] = {
 # Keys of the root tenant's spec; `gateway` came with 1.5. `storageClasses` has never existed.
 TENANT_KEYS: Mapping[str, Version] = {"gateway": _version("1.5.0")}
 
-EXPOSABLE = ("api", "dashboard", "vm-exportproxy", "cdi-uploadproxy", "linstor-gui")  # names read by charts
-IGNORED_SERVICES = frozenset({"keycloak"})  # accepted upstream, read by nobody
-
 OPTIONAL_PACKAGES = frozenset(
     {
         "cozystack.nfs-driver",

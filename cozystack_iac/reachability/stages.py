@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from cozystack_iac import report
+from cozystack_iac import published, report
 from cozystack_iac.findings import WARNING, Finding, Rule, table_row
 from cozystack_iac.kube import kubeconfig as kubeconfigs
 from cozystack_iac.kube.client import Kube, KubeError, Ref
@@ -20,7 +20,7 @@ from cozystack_iac.reachability import probes, served
 from cozystack_iac.reachability.causes import Blame, Cause, Inside, blame
 from cozystack_iac.reachability.name_probes import SYSTEM, Names, ask, ask_with_fronts, probe_all
 from cozystack_iac.reachability.names import Address, NameStanding
-from cozystack_iac.reachability.outcomes import Reach, Standing, Target
+from cozystack_iac.reachability.outcomes import Reach, Standing, Target, targets
 from cozystack_iac.stage import (
     Progress,
     Properties,
@@ -167,21 +167,14 @@ class _Wait:
 
 def _unasked(inputs: ReachInputs) -> str:
     """Why there is nothing to ask; empty when there is."""
-    return inputs.skipped or (
-        "" if {"api", "dashboard"} & set(inputs.exposed) else "neither api nor dashboard is exposed"
-    )
+    return inputs.skipped or ("" if published.probed(inputs.exposed) else "neither api nor dashboard is exposed")
 
 
 # Addresses ----------------------------------------------------------------------------------------------------------
 
 
 def _given(inputs: ReachInputs, addresses: Sequence[str]) -> list[Target]:
-    return [
-        Target(f"{service}.{inputs.host}", ip_address(address), inputs.port, passthrough=service == "api")
-        for service in ("dashboard", "api")
-        if service in inputs.exposed
-        for address in addresses
-    ]
+    return targets(inputs.host, inputs.exposed, addresses, inputs.port)
 
 
 async def _targets(inputs: ReachInputs, progress: Progress) -> list[Target]:
@@ -224,8 +217,8 @@ def _accepted(inputs: ReachInputs, addresses: Collection[str]) -> frozenset[Addr
 
 
 def _asked(inputs: ReachInputs) -> Names:
-    labels = [label for label in ("dashboard", "api") if label in inputs.exposed]
-    sign_in = ["keycloak"] if inputs.oidc and labels else []
+    labels = published.probed(inputs.exposed)
+    sign_in = [published.KEYCLOAK] if inputs.oidc and labels else []
     return Names(inputs.host, (*labels, *sign_in), inputs.resolver, tuple(inputs.resolvers))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cozystack_iac import published
 from cozystack_iac.findings import ERROR, NOTE, WARNING, Finding, Rule
 from cozystack_iac.rules.spelling import address_in, domain_problem, host_problem, private
 from cozystack_iac.rules.survey import Survey
@@ -179,7 +180,7 @@ def _api_endpoint(survey: Survey) -> Iterator[Finding]:
     if url.problem is not None:
         fix = "leave it out, or write https://api.<host>:443"
         yield END_001.at(path, problem=f"`{short(text)}`: {url.problem}", fix=fix)
-    elif url.port == 6443 and url.host == f"api.{site.publishing.host}":
+    elif url.port == 6443 and url.host == published.name(published.API, site.publishing.host):
         yield END_005.at(
             path, problem=f"{short(text)} uses 6443", fix="leave it out", command=f"pulumi config rm --path '{path}'"
         )

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, PrivateAttr
 
-from cozystack_iac import releases
+from cozystack_iac import published, releases
 from cozystack_iac.settings.base import Flag, Model
 from cozystack_iac.settings.cluster import Cluster, Talos
 from cozystack_iac.settings.network import Network
@@ -223,7 +223,8 @@ class Site(Model):
     @property
     def api_server_endpoint(self) -> str:
         """URL in kubeconfigs handed to people. The ingress passes TLS through on 443; nothing listens on 6443 there."""
-        return self.publishing.api_server_endpoint or f"https://api.{self.publishing.host}:{self.https_port}"
+        name = published.name(published.API, self.publishing.host)
+        return self.publishing.api_server_endpoint or f"https://{name}:{self.https_port}"
 
     @property
     def replicas(self) -> int:

@@ -224,8 +224,3 @@ def private(address: Address) -> bool:
         return int(address) >> 121 == 0xFC >> 1
     number = int(address)
     return number >> 24 == 10 or number >> 20 == 0xAC1 or number >> 16 == 0xC0A8
-
-
-def bracketed(address: Address) -> str:
-    """The address as it stands in a URL."""
-    return f"[{address}]" if address.version == 6 else str(address)

@@ -77,7 +77,6 @@ class Peer:
 
     der: bytes
     common_name: str
-    organization: str
     issuer_organization: str
     fingerprint: str
     """base64 of SHA-256 over the public key (SPKI), as Talos prints it on the console in maintenance mode."""
@@ -92,7 +91,6 @@ class Peer:
         return cls(
             der=der,
             common_name=_name(certificate.subject, NameOID.COMMON_NAME),
-            organization=_name(certificate.subject, NameOID.ORGANIZATION_NAME),
             issuer_organization=_name(certificate.issuer, NameOID.ORGANIZATION_NAME),
             fingerprint=base64.b64encode(hashlib.sha256(spki).digest()).decode(),
             not_before=certificate.not_valid_before_utc,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from cryptography import x509
 
@@ -30,7 +30,7 @@ CRT_021 = Rule(
 )
 
 
-def judge(subject: str, certificate: str | bytes | None, path: str, now: datetime | None = None) -> Iterator[Finding]:
+def judge(subject: str, certificate: str | bytes | None, path: str, now: datetime) -> Iterator[Finding]:
     """Findings about one client certificate: PEM, or base64 of PEM. `subject` names it for people, `path` its resource.
 
     What is no certificate says nothing here; whoever uses it will.
@@ -38,7 +38,7 @@ def judge(subject: str, certificate: str | bytes | None, path: str, now: datetim
     end = ends(certificate)
     if end is None:
         return
-    left = end - (now or datetime.now(UTC))
+    left = end - now
     if left <= timedelta(0):
         yield CRT_021.at(
             path,

@@ -117,10 +117,6 @@ class Verdict:
         """How many findings there are of one severity."""
         return sum(finding.severity is severity for finding in self.findings)
 
-    def above(self, severity: Severity) -> tuple[Finding, ...]:
-        """The findings worse than `severity`."""
-        return tuple(finding for finding in self.findings if finding.severity.rank < severity.rank)
-
     def __add__(self, other: "Verdict") -> "Verdict":
         return Verdict.of((*self.findings, *other.findings))
 

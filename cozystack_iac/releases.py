@@ -74,7 +74,6 @@ LATEST: Mapping[tuple[int, int], Version] = {
 }
 
 _NAMESPACE_MOVED = _version("1.4.0")
-_NO_DELETE_GUARDRAIL = _version("1.5.0")
 _OIDC_AT_INSTALL = _version("1.6.0")
 
 # Keys of the platform component's values that not every release knows: (since, up to but without). A key that covers others
@@ -139,23 +138,8 @@ PLATFORM_ALWAYS = frozenset(
     }
 )
 
-# Keys of the installer chart with the release that brought them; the others exist in all of 1.3 to 1.6.
-INSTALLER_KEYS: Mapping[str, Version] = {
-    "bareNamespace": _version("1.4.0"),
-    "cozystackOperator.helmReleaseInstallTimeout": _version("1.4.0"),
-    "cozystackOperator.helmReleaseInterval": _version("1.4.0"),
-    "cozystackOperator.helmReleaseMaxHistory": _version("1.4.0"),
-    "cozystackOperator.helmReleaseRetryInterval": _version("1.4.0"),
-    "cozystackOperator.helmReleaseUpgradeTimeout": _version("1.4.0"),
-    "cozystackOperator.platformSourceSecret": _version("1.6.0"),
-    "cozystackOperator.platformVersion": _version("1.6.0"),
-}
-
 # Keys of the root tenant's spec; `gateway` came with 1.5. `storageClasses` has never existed.
 TENANT_KEYS: Mapping[str, Version] = {"gateway": _version("1.5.0")}
-
-EXPOSABLE = ("api", "dashboard", "vm-exportproxy", "cdi-uploadproxy", "linstor-gui")  # names read by charts
-IGNORED_SERVICES = frozenset({"keycloak"})  # accepted upstream, read by nobody
 
 OPTIONAL_PACKAGES = frozenset(
     {
@@ -236,11 +220,6 @@ class Release:
         return self.version >= _NAMESPACE_MOVED
 
     @property
-    def guards_deletion(self) -> bool:
-        """Whether an admission policy refuses to delete the platform's own objects."""
-        return self.version >= _NO_DELETE_GUARDRAIL
-
-    @property
     def oidc_at_install(self) -> bool:
         """Whether OIDC may be on from the first install without an internal Keycloak URL."""
         return self.version >= _OIDC_AT_INSTALL
@@ -266,11 +245,6 @@ class Release:
         return any(
             known == key or known.startswith(f"{key}.") or key.startswith(f"{known}.") for known in PLATFORM_ALWAYS
         )
-
-    def installer_has(self, key: str) -> bool:
-        """Whether the installer chart knows a key of its values that came after 1.3."""
-        since = INSTALLER_KEYS.get(key)
-        return since is None or self.version >= since
 
     def tenant_has(self, key: str) -> bool:
         """Whether the root tenant's spec knows a key that came after 1.3."""

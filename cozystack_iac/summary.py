@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cozystack_iac import published
 from cozystack_iac.findings import table_row
 from cozystack_iac.rules import reachability
 from cozystack_iac.settings import Node, Site
@@ -48,11 +49,10 @@ def secrets(site: Site) -> tuple[Secret, ...]:
 
 def addresses(site: Site) -> dict[str, str]:
     """What is published where. `kubernetes` is the machines' own endpoint, `api` the one handed out to people."""
-    port = "" if site.https_port == 443 else f":{site.https_port}"
-    labels = [label for label in site.publishing.exposed if label != "api"]
-    labels += ["keycloak"] if site.access.oidc else []
-    labels += ["grafana", "alerta"] if site.tenant.monitoring and site.tenant.ingress else []
-    found = {label: f"https://{label}.{site.publishing.host}{port}" for label in labels}
+    labels = [label for label in site.publishing.exposed if label != published.API]
+    labels += [published.KEYCLOAK] if site.access.oidc else []
+    labels += [published.GRAFANA, published.ALERTA] if site.tenant.monitoring and site.tenant.ingress else []
+    found = {label: published.url(label, site.publishing.host, site.https_port) for label in labels}
     found["kubernetes"] = site.endpoint if site.cluster.variant == "talos" else "the cluster's own endpoint"
     found["tenants' kubeconfigs"] = site.api_server_endpoint
     return found
@@ -131,7 +131,11 @@ def _table(head: tuple[str, str], rows: Mapping[str, str]) -> str:
 
 def topology(site: Site) -> str:
     """Machines, their roles and pools, and the way in from outside, as a graph in Mermaid."""
-    lines = ["```mermaid", "flowchart LR", f'  people(["people"]) --> names["*.{site.publishing.host}"]']
+    lines = [
+        "```mermaid",
+        "flowchart LR",
+        f'  people(["people"]) --> names["{published.name(published.ANY, site.publishing.host)}"]',
+    ]
     outside = site.external_ips or ("load balancer",)
     for index, address in enumerate(outside):
         lines.append(f'  names --> outside{index}["{address}"]')

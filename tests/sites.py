@@ -73,7 +73,7 @@ def changed(raw: dict[str, Any], *changes: tuple[str, Any]) -> dict[str, Any]:
 def judged(raw: dict[str, Any]) -> Verdict:
     """The verdict over a whole stack file given as plain data (keys without their prefix)."""
     site, findings = read(raw)
-    return verdict(Loaded(site, tuple(findings)), TODAY)
+    return verdict(Loaded(site, tuple(findings), today=TODAY))
 
 
 def site_of(raw: dict[str, Any]) -> Site:

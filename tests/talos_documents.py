@@ -6,7 +6,6 @@ from typing import Any
 from cozystack_iac import yaml_text as text
 from cozystack_iac.settings import Node, Site
 from cozystack_iac.talos import documents
-from cozystack_iac.talos.documents import Found
 from lab.plugins.talos import contracts, generate, merge, secrets
 
 MINORS = range(10, 15)
@@ -59,9 +58,7 @@ def base_for(bundle: secrets.Bundle, site: Site, node: Node) -> tuple[text.Docum
     return generate.generate(bundle, request)
 
 
-def merged_for(
-    bundle: secrets.Bundle, site: Site, node: Node, found: Found | None = None
-) -> dict[str, Mapping[str, Any]]:
+def merged_for(bundle: secrets.Bundle, site: Site, node: Node) -> dict[str, Mapping[str, Any]]:
     minor = documents.minor_of(site.talos_version)
-    patched = merge.patch(base_for(bundle, site, node), documents.config_patches(site, node, found), max(13, minor))
+    patched = merge.patch(base_for(bundle, site, node), documents.config_patches(site, node), max(13, minor))
     return {f"{one.get('kind', '')}/{one.get('name', '')}": one for one in patched}

@@ -8,7 +8,6 @@ from pulumi import ComponentResource, Output, ResourceOptions
 from cozystack_iac.components.access import Access
 from cozystack_iac.platform import installer
 from cozystack_iac.releases import Release
-from cozystack_iac.rules.overrides import in_force
 from cozystack_iac.settings import Site
 from cozystack_iac.stages.base import later
 from cozystack_iac.stages.installer_hook import HookInputs, InstallerHook
@@ -81,7 +80,7 @@ def claim(site: Site, release: Release, access: Access) -> ClaimInputs:
         oidc=site.access.oidc,
         legacy=installer.legacy_expected(site),
         legacy_write=installer.legacy_config(site),
-        allowed=sorted(in_force(site)),
+        allowed=sorted(site.allowed),
         checks=site.checks,
         deadline_s=site.waits.operator.total_seconds(),
     )

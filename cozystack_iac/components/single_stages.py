@@ -14,7 +14,6 @@ from cozystack_iac import summary
 from cozystack_iac.components.access import Access
 from cozystack_iac.platform import package, tenant, values
 from cozystack_iac.releases import Release
-from cozystack_iac.rules.overrides import in_force
 from cozystack_iac.rules.reachability import skipped
 from cozystack_iac.settings import Site
 from cozystack_iac.stages.base import later
@@ -65,7 +64,7 @@ def sign_on(name: str, site: Site, release: Release, access: Access, opts: Resou
         kubeconfig=later(access.kubeconfig),
         authentication=wanted,
         wanted=dict(values.expected({"authentication": wanted}, "default", release)),
-        allowed=sorted(in_force(site)),
+        allowed=sorted(site.allowed),
         deadline_s=site.waits.package.total_seconds(),
     )
     return SignOn(name, inputs, opts)
@@ -115,7 +114,7 @@ def reachability(name: str, site: Site, access: Access, opts: ResourceOptions) -
         public=[node.public_address for node in site.nodes if node.public_address],
         exposed=list(site.publishing.exposed),
         oidc=site.access.oidc,
-        resolver=site.lab.resolver if site.lab else "system",
+        resolver=site.resolver,
         resolvers=list(site.publishing.resolvers),
         port=site.https_port,
         checks=site.checks,

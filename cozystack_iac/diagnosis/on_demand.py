@@ -6,17 +6,16 @@ Not a part of `bundle`, which every stage can reach: this one looks at machines 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from ipaddress import ip_address
 from pathlib import Path
 
 from cozystack_iac.diagnosis.bundle import Case, findings_of, look, write
 from cozystack_iac.findings import Verdict
 from cozystack_iac.kube import kubeconfig as kubeconfigs
 from cozystack_iac.reachability import probes
-from cozystack_iac.reachability.outcomes import Target, judge
+from cozystack_iac.reachability.outcomes import judge, targets
 from cozystack_iac.settings import Site
 from cozystack_iac.settings.load import from_file
-from cozystack_iac.talos.inventory import targets
+from cozystack_iac.talos import inventory
 from cozystack_iac.talos.probe import ask_all, who
 from cozystack_iac.talos.profile import pinned
 
@@ -43,17 +42,14 @@ async def ask(stack_file: Path, kubeconfig: str) -> dict[str, str]:
 
 async def _machines(site: Site) -> str:
     """Without a certificate: enough to tell who is there, in which mode, and who is not."""
-    answers = await ask_all(targets(site), deadline_s=PROBE_S)
+    answers = await ask_all(inventory.targets(site), deadline_s=PROBE_S)
     return "\n".join(f"{who(answer)}: {answer.standing.value}, {answer.seen}" for answer in answers)
 
 
 async def _names(site: Site, kubeconfig: str) -> str:
     ca = (kubeconfigs.parse(kubeconfig).ca_pem or b"").decode()
     lines = []
-    for service in ("dashboard", "api"):
-        for address in site.external_ips if service in site.publishing.exposed else ():
-            name = f"{service}.{site.publishing.host}"
-            target = Target(name, ip_address(address), site.https_port, passthrough=service == "api")
-            standing = judge(target, await probes.probe(target, ca, deadline_s=PROBE_S))
-            lines.append(f"{target}: {standing.words}" + (f" ({standing.means})" if standing.means else ""))
+    for target in targets(site.publishing.host, site.publishing.exposed, site.external_ips, site.https_port):
+        standing = judge(target, await probes.probe(target, ca, deadline_s=PROBE_S))
+        lines.append(f"{target}: {standing.words}" + (f" ({standing.means})" if standing.means else ""))
     return "\n".join(lines) or "no external addresses are known"

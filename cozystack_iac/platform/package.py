@@ -6,14 +6,13 @@ Other component keys are silently ignored upstream, so nothing else is ever emit
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from cozystack_iac import releases
 from cozystack_iac.platform.claim import PACKAGE_MARKS
 from cozystack_iac.platform.installer import PLATFORM_PACKAGE
 from cozystack_iac.releases import KEYCLOAK_INTERNAL_URL, Release
-from cozystack_iac.rules.overrides import in_force
 from cozystack_iac.settings import Dns01, Registries, Site
 
 # Package values replace lists, so the variant's own list has to be repeated wherever something is added to it
@@ -68,10 +67,10 @@ def authentication(site: Site, release: Release) -> dict[str, Any]:
     return merged({"oidc": _oidc(site, release)}, given if isinstance(given, Mapping) else {})
 
 
-def hosted_is_made_to_work(site: Site, allowed: Collection[str]) -> bool:
+def hosted_is_made_to_work(site: Site) -> bool:
     """Whether somebody decided that isp-hosted is installed with what it lacks as released (VER-008)."""
     wanted = site.platform.bundles.system
-    return site.platform_variant == "isp-hosted" and (wanted is True or (wanted is None and "VER-008" in allowed))
+    return site.platform_variant == "isp-hosted" and (wanted is True or (wanted is None and "VER-008" in site.allowed))
 
 
 def merged(base: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,7 +158,7 @@ def _bundles(site: Site, release: Release) -> dict[str, Any]:
         if enabled is not None:
             bundles[name] = {"enabled": enabled}
     disabled = list(wanted.disable)
-    if hosted_is_made_to_work(site, in_force(site)):
+    if hosted_is_made_to_work(site):
         # Without the variant the bundle would bring a CNI to a cluster that has one.
         bundles["system"] = {"enabled": True, "variant": "isp-hosted"}
         disabled += [name for name in releases.hosted_without(release) if name not in disabled]

@@ -16,18 +16,13 @@ from cozystack_iac.reachability.outcomes import Reach, Standing
 
 
 class Cause(StrEnum):
-    """The verdict. Only the last three stop an install: see `fails`."""
+    """The verdict. Only the last three stop an install: names belong to the domain's owner and may follow later."""
 
     REACHED = "reached"
     NAMES = "DNS is wrong"
     PATH = "the path is closed"
     PLATFORM = "the platform is down"
     UNKNOWN = "unknown"
-
-    @property
-    def fails(self) -> bool:
-        """Whether the platform cannot be said to be there. Names belong to the domain's owner and may follow later."""
-        return self not in (Cause.REACHED, Cause.NAMES)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from cozystack_iac import published
 from cozystack_iac.reachability import names, probes, proxies
 from cozystack_iac.reachability.names import Address, Dns, Lookup, NameStanding
 from cozystack_iac.reachability.outcomes import Standing, Target, judge
@@ -31,7 +32,7 @@ class Names:
     @property
     def shown(self) -> tuple[str, ...]:
         """`*.HOST` stands for a name that nobody published; without it further hosts and tenants' applications have none."""
-        return (*(f"{label}.{self.host}" for label in self.labels), f"*.{self.host}") if self.own else ()
+        return tuple(published.name(label, self.host) for label in (*self.labels, published.ANY)) if self.own else ()
 
 
 async def ask(wanted: Names, accepted: Collection[Address], deadline_s: float) -> tuple[NameStanding, ...]:
@@ -100,7 +101,7 @@ async def _by_proxy(standing: NameStanding, known: Target, ca: str, deadline_s: 
         return standing  # the probes of the addresses have said so
     if standing.ok or proxy is None:
         return standing
-    direct = replace(known, name=name, passthrough=name.startswith("api."))
+    direct = replace(known, name=name, passthrough=published.is_of(name, published.API))
     here, there = await probe_all([direct, replace(direct, by_name=True)], ca, deadline_s)
     if _same_platform(there, here):
         return NameStanding(standing.name, Dns.RESOLVED, f"the proxy {proxy} leads to the platform by name")

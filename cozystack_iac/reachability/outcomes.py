@@ -6,9 +6,12 @@ Only addresses are asked here; where the names lead is the question of `names`, 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from ipaddress import ip_address
 
+from cozystack_iac import published
 from cozystack_iac.reachability.names import Address
 from cozystack_iac.reachability.served import Served
 
@@ -56,6 +59,15 @@ class Outcome:
     location: str = ""
     served: Served | None = None
     way: str = ""
+
+
+def targets(host: str, exposed: Collection[str], addresses: Sequence[str], port: int) -> list[Target]:
+    """Every exposed service that is looked at from outside, at every address."""
+    return [
+        Target(published.name(service, host), ip_address(address), port, passthrough=service == published.API)
+        for service in published.probed(exposed)
+        for address in addresses
+    ]
 
 
 class Reach(StrEnum):

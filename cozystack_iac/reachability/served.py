@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 
 from cryptography import x509
@@ -76,14 +76,14 @@ def read(der: bytes, distrust: str = "") -> Served:
     )
 
 
-def judge(name: str, served: Served, now: datetime | None = None) -> TrustStanding:
+def judge(name: str, served: Served, now: datetime) -> TrustStanding:
     """What `served` is worth as the certificate of `name`."""
     ends = f"{served.ends:%Y-%m-%d}"
     look = "kubectl get certificates,orders,challenges -A"
     if INGRESS_PLACEHOLDER in (served.subject, served.issuer):
         words = "the ingress shows its placeholder: no certificate was issued for this name yet"
         return TrustStanding(Trust.PLACEHOLDER, words, look)
-    if served.ends <= (now or datetime.now(UTC)):
+    if served.ends <= now:
         return TrustStanding(Trust.EXPIRED, f"ended on {ends} (issued by {served.issuer})", look)
     if not covers(served.names, name):
         shown = ", ".join(sorted(served.names)[:3]) or "no name at all"

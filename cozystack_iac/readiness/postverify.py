@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any
 
-from cozystack_iac import diagnosis
+from cozystack_iac import diagnosis, published
 from cozystack_iac.diagnosis import issuance, signs
 from cozystack_iac.diagnosis.signs import Sign
 from cozystack_iac.findings import ERROR, WARNING, Finding, Rule
@@ -280,7 +280,7 @@ def _unissued(certificate: issuance.Pending, wanted: Wanted) -> Finding:
     seen = next((s for s in certificate.chain if s.message), certificate.chain[-1])
     names = ", ".join(certificate.names)
     problem = f"not issued for {names}: {known.cause if known else 'no known failure'} ({seen})"
-    if wanted.sign_on and any(name.startswith("keycloak.") for name in certificate.names):
+    if wanted.sign_on and any(published.is_of(name, published.KEYCLOAK) for name in certificate.names):
         problem += "; until then kubectl cannot log in through Keycloak"
     namespace, _, name = certificate.subject.partition("/")
     command = f"kubectl -n {namespace} describe certificate {name}"

@@ -5,7 +5,7 @@ Each module judges one subject and yields findings; nothing collects, sorts, sto
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import date
 
 from cozystack_iac.findings import ERROR, WARNING, Finding, Verdict, rules
 from cozystack_iac.rules import (
@@ -14,6 +14,7 @@ from cozystack_iac.rules import (
     documents,
     endpoints,
     inventory,
+    lab,
     machines,
     overrides,
     placement,
@@ -51,23 +52,23 @@ _SUBJECTS = (
     registries,
     reachability,
     overrides,
+    lab,
 )
 
 
-def judge(site: Site, today: date | None = None) -> Verdict:
-    """Everything that is wrong with a site. `today` (default: now, UTC) decides about expiry of overrides and certificates."""
-    today = today or datetime.now(UTC).date()
+def judge(site: Site, today: date) -> Verdict:
+    """Everything that is wrong with a site. `today` decides about expiry of overrides and certificates."""
     survey = Survey(site, today)
     found = (finding for subject in _SUBJECTS for finding in subject.judge(survey))
-    return Verdict.of(overrides.apply(site, _softened(site, found), today))
+    return Verdict.of(overrides.apply(site, lab.excused(site, _softened(site, found)), today))
 
 
-def verdict(loaded: Loaded, today: date | None = None) -> Verdict:
+def verdict(loaded: Loaded) -> Verdict:
     """Everything that is wrong with a stack file, in form and in meaning. Texts that must not be printed are not in it."""
     formal = Verdict.of(loaded.findings)
     if loaded.site is None:
         return formal
-    return (formal + judge(loaded.site, today)).redacted(loaded.secrets)
+    return (formal + judge(loaded.site, loaded.today)).redacted(loaded.secrets)
 
 
 def _softened(site: Site, findings: Iterable[Finding]) -> Iterator[Finding]:

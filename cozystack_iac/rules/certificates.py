@@ -160,7 +160,7 @@ def _issuer(site: Site) -> Iterator[Finding]:
             yield CRT_010.at(where, problem=f"`{short(name)}`: {domain_problem(name)}", fix="correct the name")
     if issuer not in _ISSUERS and domain_problem(issuer) is None:
         yield CRT_006.at(path, problem=f"{short(issuer)} is not brought by the platform", fix="make it by hand")
-    if issuer in {"selfsigned-cluster-issuer", "letsencrypt-stage"} and site.lab is None:
+    if issuer in {"selfsigned-cluster-issuer", "letsencrypt-stage"}:
         yield CRT_007.at(path, problem=f"{issuer} is trusted by no browser", fix="use letsencrypt-prod later")
     if issuer == "letsencrypt-prod" and is_ip_domain(site.publishing.host):
         problem = f"{short(site.publishing.host)} shares its quota with all users of that domain"
@@ -171,7 +171,7 @@ def _issuer(site: Site) -> Iterator[Finding]:
 def _reachable(survey: Survey) -> Iterator[Finding]:
     site = survey.site
     certificates = site.publishing.certificates
-    if certificates.solver != "http01" or not certificates.issuer.startswith("letsencrypt") or site.lab is not None:
+    if certificates.solver != "http01" or not certificates.issuer.startswith("letsencrypt"):
         return
     addresses = [address for text in site.external_ips if (address := address_in(text).address) is not None]
     mapped = any(node.public_address for node in site.nodes)

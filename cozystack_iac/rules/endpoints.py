@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cozystack_iac import published
 from cozystack_iac.findings import ERROR, NOTE, WARNING, Finding, Rule
-from cozystack_iac.rules.spelling import address_in, domain_problem, host_problem, private, unusable
+from cozystack_iac.rules.spelling import address_in, domain_problem, host_problem, private
 from cozystack_iac.rules.survey import Survey
 from cozystack_iac.rules.wording import listed, short
 from cozystack_iac.settings.paths import Step, config_set
@@ -150,7 +151,7 @@ def _endpoint(survey: Survey) -> Iterator[Finding]:
     address = address_in(url.host).address
     if address is None:
         return
-    kind = unusable(address, lab=site.lab is not None)
+    kind = survey.unusable(address)
     if kind is not None and not site.existing:
         yield END_001.at(path, problem=f"`{short(text)}` names {kind}", fix="use an address every node can reach")
         return
@@ -179,7 +180,7 @@ def _api_endpoint(survey: Survey) -> Iterator[Finding]:
     if url.problem is not None:
         fix = "leave it out, or write https://api.<host>:443"
         yield END_001.at(path, problem=f"`{short(text)}`: {url.problem}", fix=fix)
-    elif url.port == 6443 and url.host == f"api.{site.publishing.host}":
+    elif url.port == 6443 and url.host == published.name(published.API, site.publishing.host):
         yield END_005.at(
             path, problem=f"{short(text)} uses 6443", fix="leave it out", command=f"pulumi config rm --path '{path}'"
         )

@@ -10,7 +10,6 @@ from cozystack_iac.rules.spelling import (
     label_like,
     label_problem,
     private,
-    unusable,
 )
 from cozystack_iac.rules.survey import Point, Survey
 from cozystack_iac.rules.wording import short
@@ -175,13 +174,12 @@ def _spellings(survey: Survey) -> Iterator[Finding]:
 
 
 def _possible(survey: Survey) -> Iterator[Finding]:
-    lab = survey.site.lab is not None
     for point in (*survey.node_points, *survey.external):
-        kind = unusable(point.address, lab=lab) if point.address is not None else None
+        kind = survey.unusable(point.address) if point.address is not None else None
         if kind is not None:
             fix = "give an address that other machines can reach"
             yield INV_004.at(survey.site.where(*point.steps), problem=f"{point} is {kind}", fix=fix)
-        elif point.kind == "public address" and point.address is not None and private(point.address) and not lab:
+        elif point.kind == "public address" and point.address is not None and private(point.address):
             fix = "give the public one, or remove it: `internalAddress` is for addresses inside"
             yield INV_015.at(survey.site.where(*point.steps), problem=f"{point} is a private address", fix=fix)
 

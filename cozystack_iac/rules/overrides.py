@@ -1,13 +1,13 @@
-"""How the run behaves: overrides with their reasons, protection, checks, budgets, and the lab."""
+"""How the run behaves: overrides with their reasons, protection, checks and budgets."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 
 from cozystack_iac.findings import ERROR, NOTE, WARNING, Finding, Rule, rules
 from cozystack_iac.rules.survey import Survey
-from cozystack_iac.rules.wording import listed, short
+from cozystack_iac.rules.wording import short
 from cozystack_iac.settings import Allow, Site
 from cozystack_iac.settings.base import duration_text
 from cozystack_iac.settings.paths import config_set
@@ -61,13 +61,6 @@ RUN_001 = Rule(
     why="one `pulumi destroy` would delete the machines' secrets, and with them the way into every machine",
     remedy="leave protect on; switch it off right before a destroy",
 )
-RUN_002 = Rule(
-    "RUN-002",
-    ERROR,
-    title="the lab stays on loopback",
-    why="a stack that says it is a lab would otherwise reach real machines, with the lab's relaxed rules",
-    remedy="remove `cozystack:lab`, or use the lab's addresses",
-)
 RUN_003 = Rule(
     "RUN-003",
     NOTE,
@@ -101,7 +94,6 @@ def judge(survey: Survey) -> Iterator[Finding]:
     site = survey.site
     yield from _overrides(site, survey.today)
     yield from _protection(site)
-    yield from _lab(survey)
     yield from _budgets(site)
 
 
@@ -140,12 +132,6 @@ def _unsuitable(code: str) -> str | None:
     return f"there is no finding {code}" if code not in known and code.partition("-")[0] in families else None
 
 
-def in_force(site: Site, today: date | None = None) -> frozenset[str]:
-    """Codes of the guardrails that are overridden today (default: now, UTC): for live checks, which `apply` does not reach."""
-    today = today or datetime.now(UTC).date()
-    return frozenset(allow.guardrail for allow in site.allow if _valid(allow, today))
-
-
 def _valid(allow: Allow, today: date) -> bool:
     return bool(allow.reason.strip()) and (allow.until is None or allow.until >= today)
 
@@ -172,31 +158,14 @@ def apply(site: Site, findings: Iterable[Finding], today: date) -> Iterator[Find
 def _protection(site: Site) -> Iterator[Finding]:
     if not site.protect:
         path = site.where("protect")
-        severity = NOTE if site.lab is not None else WARNING
         command = config_set(path, "true")
-        yield RUN_001.at(path, problem="protection is off", fix="leave it on", command=command, severity=severity)
+        yield RUN_001.at(path, problem="protection is off", fix="leave it on", command=command)
     if site.checks == "offline":
         path = site.where("checks")
         yield RUN_003.at(path, problem="checks are offline", fix="use live wherever there is a way to the site")
 
 
-def _lab(survey: Survey) -> Iterator[Finding]:
-    site = survey.site
-    if site.lab is None:
-        return
-    points = (*survey.node_points, *survey.vips, *survey.external)
-    real = [point for point in points if point.address is not None and not point.address.is_loopback]
-    if real:
-        problem = f"the stack is a lab, and has {listed(str(point) for point in real)}"
-        yield RUN_002.at(site.where("lab"), problem=problem, fix="remove `cozystack:lab`, or use the lab's addresses")
-    if not 0 < site.lab.https_port < 65536:
-        path = site.where("lab", "httpsPort")
-        yield RUN_002.at(path, problem=f"{site.lab.https_port} is not a port", fix="use 8443")
-
-
 def _budgets(site: Site) -> Iterator[Finding]:
-    if site.lab is not None:
-        return
     for link, healthy in _HEALTHY.items():
         budget: timedelta = getattr(site.waits, link)
         if budget < healthy:

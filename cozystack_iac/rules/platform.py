@@ -280,7 +280,7 @@ def _api_server(survey: Survey) -> Iterator[Finding]:
     network, variant = site.network, site.cluster.variant
     path = site.where("network", "apiServerHost")
     published = site.publishing.api_server_endpoint
-    if published and _is_loopback(host_of(published)) and site.lab is None:
+    if published and _is_loopback(host_of(published)):
         where = site.where("publishing", "apiServerEndpoint")
         yield PLT_014.at(where, problem=f"{short(published)} is this machine itself", fix="leave it out")
     if variant != "generic":

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from cozystack_iac import releases
+from cozystack_iac import published
 from cozystack_iac.findings import ERROR, NOTE, WARNING, Finding, Rule
 from cozystack_iac.rules.spelling import Address, address_in, domain_problem, private
 from cozystack_iac.rules.survey import Survey
@@ -199,7 +199,7 @@ def _embedded(survey: Survey) -> Iterator[Finding]:
             f"{short(host)} leads to {address}, which is no external address ({listed(map(str, site.external_ips))})"
         )
         yield PUB_004.at(path, problem=problem, fix="put an external address into the name")
-    elif private(address) and site.lab is None:
+    elif private(address):
         problem = f"{short(host)} leads to a private address"
         yield PUB_005.at(path, problem=problem, fix="use a domain of your own for anything but a playground")
 
@@ -210,17 +210,17 @@ def _exposed(site: Site) -> Iterator[Finding]:
         path = site.where("publishing", "exposed", index)
         if site.unread("publishing", "exposed", index):
             continue
-        if name in releases.IGNORED_SERVICES:
+        if name in published.IGNORED:
             problem = f"{name} is published by itself; the entry is read by nobody"
             yield PUB_006.at(path, problem=problem, fix="remove it", severity=NOTE)
-        elif name not in releases.EXPOSABLE:
+        elif name not in published.EXPOSABLE:
             problem = f"`{short(name)}` is no service that can be exposed"
-            yield PUB_006.at(path, problem=problem, fix=f"use {', '.join(releases.EXPOSABLE)}")
-        elif name == "linstor-gui" and "cozystack.linstor-gui" not in site.platform.bundles.enable:
+            yield PUB_006.at(path, problem=problem, fix=f"use {', '.join(published.EXPOSABLE)}")
+        elif name == published.LINSTOR_GUI and "cozystack.linstor-gui" not in site.platform.bundles.enable:
             problem = "linstor-gui is exposed, and its package is not enabled"
             fix = "add cozystack.linstor-gui to platform.bundles.enable (it needs OIDC)"
             yield PUB_006.at(path, problem=problem, fix=fix, severity=WARNING)
-    if "dashboard" not in exposed and not site.partly_unread("publishing", "exposed"):
+    if published.DASHBOARD not in exposed and not site.partly_unread("publishing", "exposed"):
         path = site.where("publishing", "exposed")
         yield PUB_012.at(path, problem="the dashboard is not exposed", fix="add dashboard")
 

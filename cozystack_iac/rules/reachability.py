@@ -1,15 +1,13 @@
 """How the platform is looked at from outside at the end: the resolvers that are asked, and the check that is skipped."""
 
 from collections.abc import Iterator
-from ipaddress import ip_address
 
 from cozystack_iac.findings import ERROR, Finding, Rule
 from cozystack_iac.reachability.names import endpoint
-from cozystack_iac.rules.overrides import RUN_002
 from cozystack_iac.rules.survey import Survey
 from cozystack_iac.rules.wording import short
 from cozystack_iac.settings import Site
-from cozystack_iac.settings.paths import Step, config_set
+from cozystack_iac.settings.paths import config_set
 
 RCH_002 = Rule(
     "RCH-002",
@@ -31,20 +29,14 @@ RCH_003 = Rule(
 def judge(survey: Survey) -> Iterator[Finding]:
     """Findings about the check of reachability."""
     site = survey.site
-    publishing = site.publishing
-    if publishing.reachability == "skip":
+    if site.publishing.reachability == "skip":
         path = site.where("publishing", "reachability")
         command = config_set("cozystack:publishing.reachability", "check")
         fix = "check it, or add RCH-002 with a reason to `allow`"
         yield RCH_002.at(path, problem="nobody looks at the platform from outside", fix=fix, command=command)
-    places: list[tuple[tuple[Step, ...], str]] = [
-        (("publishing", "resolvers", index), text) for index, text in enumerate(publishing.resolvers)
-    ]
-    if site.lab is not None and site.lab.resolver:
-        places.append((("lab", "resolver"), site.lab.resolver))
-    for steps, text in places:
-        if not site.unread(*steps):
-            yield from _resolver(site, site.where(*steps), text)
+    for steps, text in survey.resolvers.items():
+        if not site.unread(*steps) and not _is_resolver(text):
+            yield RCH_003.at(site.where(*steps), problem=f"`{short(text)}` is no address", fix="write e.g. 9.9.9.9")
 
 
 def skipped(site: Site) -> str:
@@ -54,12 +46,9 @@ def skipped(site: Site) -> str:
     return next((allow.reason for allow in site.allow if allow.guardrail == RCH_002.code), "no reason was given")
 
 
-def _resolver(site: Site, path: str, resolver: str) -> Iterator[Finding]:
+def _is_resolver(text: str) -> bool:
     try:
-        address, _ = endpoint(resolver)
+        endpoint(text)
     except ValueError:
-        yield RCH_003.at(path, problem=f"`{short(resolver)}` is no address", fix="write e.g. 9.9.9.9")
-        return
-    if site.lab is not None and not ip_address(address).is_loopback:
-        fix = "remove `cozystack:lab`, or use a resolver of the lab's"
-        yield RUN_002.at(path, problem=f"the stack is a lab, and asks the resolver {resolver}", fix=fix)
+        return False
+    return True

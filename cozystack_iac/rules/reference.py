@@ -76,8 +76,7 @@ def markdown() -> str:
         lines += [
             f"## {_FAMILIES.get(family, family)}",
             "",
-            "| code | | rule | why it matters | way out |",
-            "|---|---|---|---|---|",
+            *_HEAD,
         ]
         lines += [_row(rule) for rule in members]
         lines.append("")

@@ -200,10 +200,10 @@ def host_problem(text: str) -> str | None:
     return domain_problem(text)
 
 
-def unusable(address: Address, *, lab: bool) -> str | None:
-    """Why no machine can have this address, in words; None when one can. The lab's machines live on loopback."""
+def unusable(address: Address) -> str | None:
+    """Why no machine can have this address, in words; None when one can."""
     if address.is_loopback:
-        return None if lab else "a loopback address"
+        return "a loopback address"
     if address.is_unspecified:
         return "the unspecified address"
     if address.is_multicast:
@@ -224,8 +224,3 @@ def private(address: Address) -> bool:
         return int(address) >> 121 == 0xFC >> 1
     number = int(address)
     return number >> 24 == 10 or number >> 20 == 0xAC1 or number >> 16 == 0xC0A8
-
-
-def bracketed(address: Address) -> str:
-    """The address as it stands in a URL."""
-    return f"[{address}]" if address.version == 6 else str(address)

@@ -1,11 +1,11 @@
 """Every address and range of a site, read once: what the rules about addresses work on."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 
-from cozystack_iac.rules.spelling import Address, Net, Spelled, address_in, network_in, span_in
+from cozystack_iac.rules.spelling import Address, Net, Spelled, address_in, network_in, span_in, unusable
 from cozystack_iac.settings import Node, Site
 from cozystack_iac.settings.paths import Step
 
@@ -137,6 +137,19 @@ class Survey:
             if node.gateway
         ]
         return tuple(point for point in points if point.address is not None)
+
+    @cached_property
+    def resolvers(self) -> Mapping[tuple[Step, ...], str]:
+        """Every resolver that is asked for the public names, by its place."""
+        site = self.site
+        named: dict[tuple[Step, ...], str] = {
+            ("publishing", "resolvers", index): text for index, text in enumerate(site.publishing.resolvers)
+        }
+        return named | {("lab", "resolver"): site.lab.resolver} if site.lab and site.lab.resolver else named
+
+    def unusable(self, address: Address) -> str | None:
+        """Why no machine of this site can have the address, in words; None when one can. A lab's live on loopback."""
+        return None if address.is_loopback and self.site.lab else unusable(address)
 
     @cached_property
     def cluster_spans(self) -> tuple[Span, ...]:

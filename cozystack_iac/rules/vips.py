@@ -6,7 +6,7 @@ from ipaddress import ip_network
 
 from cozystack_iac.findings import ERROR, WARNING, Finding, Rule
 from cozystack_iac.rules import patches
-from cozystack_iac.rules.spelling import Address, address_in, unusable
+from cozystack_iac.rules.spelling import Address, address_in
 from cozystack_iac.rules.survey import Point, Survey
 from cozystack_iac.rules.wording import short
 from cozystack_iac.settings.paths import config_set
@@ -116,7 +116,7 @@ def _forms(survey: Survey) -> Iterator[Finding]:
             command = config_set(path, meant) if meant else None
             problem = f"`{short(point.text)}`: {point.spelled.problem}"
             yield NET_023.at(path, problem=problem, fix=fix, command=command)
-        kind = unusable(point.address, lab=survey.site.lab is not None) if point.address is not None else None
+        kind = survey.unusable(point.address) if point.address is not None else None
         if kind is not None:
             problem = f"{point} is {kind}"
             yield NET_022.at(path, problem=problem, fix="use a free unicast address of the node network")
@@ -149,7 +149,7 @@ def _networks(survey: Survey) -> Iterator[Finding]:
     families = {address.version for address in survey.internal.values()}
     for point in survey.vips:
         address, path = point.address, survey.site.where(*point.steps)
-        if address is None or unusable(address, lab=survey.site.lab is not None):
+        if address is None or survey.unusable(address):
             continue
         if families and address.version not in families:
             yield NET_032.at(

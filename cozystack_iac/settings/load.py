@@ -3,7 +3,8 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,10 @@ _FILE_LIMIT_BYTES = 64 * 1024 * 1024
 _SECRET_MINIMUM = 4  # shorter texts occur everywhere; replacing them would only garble what is printed
 
 
+def _today() -> date:
+    return datetime.now(UTC).date()
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A stack file as read: the site as far as it could be understood, and what is wrong with its form.
@@ -60,6 +65,8 @@ class Loaded:
     secrets: frozenset[str] = frozenset()
     root: Path = Path()
     """The folder that names of files in it are relative to."""
+    today: date = field(default_factory=_today)
+    """The day it was read (UTC), which it is judged by: whoever judges looks at no clock."""
 
 
 def from_pulumi() -> Loaded:

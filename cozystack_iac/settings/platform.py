@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from cozystack_iac import published
 from cozystack_iac.settings.base import Document, Flag, Model
 
 CHART = "oci://ghcr.io/cozystack/cozystack/cozy-installer"
@@ -101,7 +102,7 @@ class Publishing(Model):
     """Domain below which everything is published: dashboard.<host>, api.<host>, … (required)"""
     host_owned: Flag = False
     """A person states that the domain is theirs and *.<host> points, or will point, at the external addresses."""
-    exposed: tuple[str, ...] = ("api", "dashboard")
+    exposed: tuple[str, ...] = (published.API, published.DASHBOARD)
     """Published services: api, dashboard, vm-exportproxy, cdi-uploadproxy, linstor-gui."""
     external_ips: ExternalIPs = Field(default_factory=ExternalIPs)
     """Addresses of the ingress."""

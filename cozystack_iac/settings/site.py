@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, PrivateAttr
 
-from cozystack_iac import releases
+from cozystack_iac import published, releases
 from cozystack_iac.settings.base import Flag, Model
 from cozystack_iac.settings.cluster import Cluster, Talos
 from cozystack_iac.settings.network import Network
@@ -139,6 +139,16 @@ class Site(Model):
         written = [self.talos.vip, *(vip.address for node in self.nodes for vip in node.vips)]
         return tuple(dict.fromkeys(address for address in written if address))
 
+    # Overrides ------------------------------------------------------------------------------------------------------
+
+    @property
+    def allowed(self) -> frozenset[str]:
+        """Codes of the guardrails that are overridden, for builders and live checks.
+
+        All of them hold: the plan gate stops a site whose override has ended or has no reason (OVR-002, OVR-003).
+        """
+        return frozenset(allow.guardrail for allow in self.allow)
+
     # Effective values -----------------------------------------------------------------------------------------------
 
     @property
@@ -213,8 +223,8 @@ class Site(Model):
     @property
     def api_server_endpoint(self) -> str:
         """URL in kubeconfigs handed to people. The ingress passes TLS through on 443; nothing listens on 6443 there."""
-        port = self.lab.https_port if self.lab else 443
-        return self.publishing.api_server_endpoint or f"https://api.{self.publishing.host}:{port}"
+        name = published.name(published.API, self.publishing.host)
+        return self.publishing.api_server_endpoint or f"https://{name}:{self.https_port}"
 
     @property
     def replicas(self) -> int:
@@ -225,6 +235,11 @@ class Site(Model):
     def https_port(self) -> int:
         """Port of the public names."""
         return self.lab.https_port if self.lab else 443
+
+    @property
+    def resolver(self) -> str:
+        """Resolver that counts as this workstation's own: `system`, or the one that a lab plays; empty when a lab plays none."""
+        return self.lab.resolver if self.lab else "system"
 
     @property
     def apiserver_for_operator(self) -> tuple[str, int]:

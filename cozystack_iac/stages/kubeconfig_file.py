@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import Field
@@ -51,7 +52,9 @@ class KubeconfigFileProvider(StageProvider[FileInputs, FileOutputs]):
         findings = list(_file_findings(new.path))
         with contextlib.suppress(BadKubeconfig):
             certificate = parse(new.kubeconfig).client_certificate_pem
-            findings += certificates.judge("the kubeconfig's client certificate", certificate, _PLACE)
+            findings += certificates.judge(
+                "the kubeconfig's client certificate", certificate, _PLACE, datetime.now(UTC)
+            )
         return findings
 
     async def establish(self, inputs: FileInputs, progress: Progress) -> FileOutputs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 from pydantic import Field
 
@@ -57,7 +58,9 @@ class MachineConfigRolloutProvider(StageProvider[RolloutInputs, RolloutOutputs])
             print(f"machine configurations\n{text}", flush=True)
             report.add("Machine configurations", report.fenced(text))
         certificate = new.client_configuration.get("clientCertificate")
-        return list(certificates.judge("the Talos client certificate", certificate, "the machine secrets"))
+        return list(
+            certificates.judge("the Talos client certificate", certificate, "the machine secrets", datetime.now(UTC))
+        )
 
     async def establish(self, inputs: RolloutInputs, progress: Progress) -> RolloutOutputs:
         _refuse_gaps(inputs)

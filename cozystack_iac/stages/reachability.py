@@ -6,12 +6,13 @@ import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any, Literal
 
 from pydantic import Field
 
-from cozystack_iac import report
+from cozystack_iac import published, report
 from cozystack_iac.findings import WARNING, Finding, Rule, table_row
 from cozystack_iac.kube import kubeconfig as kubeconfigs
 from cozystack_iac.kube.client import Kube, KubeError, Ref
@@ -19,7 +20,7 @@ from cozystack_iac.reachability import probes, served
 from cozystack_iac.reachability.causes import Blame, Cause, Inside, blame
 from cozystack_iac.reachability.name_probes import SYSTEM, Names, ask, ask_with_fronts, probe_all
 from cozystack_iac.reachability.names import Address, NameStanding
-from cozystack_iac.reachability.outcomes import Reach, Standing, Target
+from cozystack_iac.reachability.outcomes import Reach, Standing, Target, targets
 from cozystack_iac.stages.base import Properties, StageProvider, StageResource
 from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds
 
@@ -158,21 +159,14 @@ class _Wait:
 
 def _unasked(inputs: ReachInputs) -> str:
     """Why there is nothing to ask; empty when there is."""
-    return inputs.skipped or (
-        "" if {"api", "dashboard"} & set(inputs.exposed) else "neither api nor dashboard is exposed"
-    )
+    return inputs.skipped or ("" if published.probed(inputs.exposed) else "neither api nor dashboard is exposed")
 
 
 # Addresses ----------------------------------------------------------------------------------------------------------
 
 
 def _given(inputs: ReachInputs, addresses: Sequence[str]) -> list[Target]:
-    return [
-        Target(f"{service}.{inputs.host}", ip_address(address), inputs.port, passthrough=service == "api")
-        for service in ("dashboard", "api")
-        if service in inputs.exposed
-        for address in addresses
-    ]
+    return targets(inputs.host, inputs.exposed, addresses, inputs.port)
 
 
 async def _targets(inputs: ReachInputs, progress: Progress) -> list[Target]:
@@ -215,8 +209,8 @@ def _accepted(inputs: ReachInputs, addresses: Collection[str]) -> frozenset[Addr
 
 
 def _asked(inputs: ReachInputs) -> Names:
-    labels = [label for label in ("dashboard", "api") if label in inputs.exposed]
-    sign_in = ["keycloak"] if inputs.oidc and labels else []
+    labels = published.probed(inputs.exposed)
+    sign_in = [published.KEYCLOAK] if inputs.oidc and labels else []
     return Names(inputs.host, (*labels, *sign_in), inputs.resolver, tuple(inputs.resolvers))
 
 
@@ -267,7 +261,9 @@ def _report(seen: Sequence[Standing], found: Sequence[NameStanding], verdict: Bl
 
 def _certificates(seen: Sequence[Standing]) -> dict[str, served.TrustStanding]:
     """Of the names whose certificate is for browsers; the API's is signed by the cluster and judged by the probe."""
-    return {s.target.name: served.judge(s.target.name, s.served) for s in seen if s.served and not s.target.passthrough}
+    now = datetime.now(UTC)
+    browsed = [s for s in seen if not s.target.passthrough]
+    return {s.target.name: served.judge(s.target.name, s.served, now) for s in browsed if s.served}
 
 
 def _remarks(seen: Sequence[Standing], found: Sequence[NameStanding]) -> list[str]:

@@ -101,7 +101,7 @@ class ZpoolsOnlineProvider(StageProvider[ZpoolInputs, ZpoolOutputs]):
 
         def welcome(report: zfs.PoolReport) -> bool:
             degraded = report.health == "DEGRADED" and report.node in serving
-            return report.state == "fit" or report.online or degraded
+            return report.fit or degraded
 
         async with budget(inputs.deadline_s, expired), Kube.connect(inputs.kubeconfig) as kube:
             batch = Batch(kube, inputs.zpool, inputs.jobs, progress)

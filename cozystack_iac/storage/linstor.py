@@ -94,7 +94,6 @@ class PoolRow:
     pool: str
     provider: str
     zpool: str
-    free_kib: int | None
     total_kib: int | None
     errors: tuple[str, ...] = ()
 
@@ -235,7 +234,6 @@ def _pool(item: Mapping[str, Any]) -> PoolRow:
         pool=str(item.get("storage_pool_name") or item.get("stor_pool_name") or ""),
         provider=_provider(item),
         zpool=_properties(item).get("StorDriver/StorPoolName", ""),
-        free_kib=_number(space.get("free_capacity")),
         total_kib=_number(space.get("total_capacity")),
         errors=tuple(_reply(report) for report in item.get("reports") or [] if _failed(report)),
     )

@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import io
 import tarfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
@@ -16,11 +16,10 @@ from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 from ruamel.yaml.error import YAMLError
 
 from cozystack_iac.talos import machine as facts
-from cozystack_iac.talos.api import common_pb2, lifecycle_pb2, machine_pb2, state_pb2, storage_pb2
+from cozystack_iac.talos.api import common_pb2, lifecycle_pb2, machine_pb2, state_pb2
 from cozystack_iac.talos.api.lifecycle_grpc import ImageServiceStub, LifecycleServiceStub
 from cozystack_iac.talos.api.machine_grpc import MachineServiceStub
 from cozystack_iac.talos.api.state_grpc import StateStub
-from cozystack_iac.talos.api.storage_grpc import StorageServiceStub
 from cozystack_iac.talos.errors import Failed, NotThere, TalosError, Unreachable, answered
 from cozystack_iac.talos.identity import Identity
 from cozystack_iac.talos.machine import Applied, ApplyMode, Kind
@@ -64,7 +63,6 @@ class Machine:
         self._connection = Connection(address, port, Expected(identity, fingerprint), limits)
         self._machine = MachineServiceStub(self._connection)
         self._state = StateStub(self._connection)
-        self._storage = StorageServiceStub(self._connection)
 
     async def __aenter__(self) -> Self:
         return self
@@ -105,10 +103,6 @@ class Machine:
         """The running Talos, e.g. `v1.13.6`. Works in every mode of every version, unlike the Version call."""
         return await self.get(facts.VERSION, "version")
 
-    async def machine_type(self) -> str:
-        """`controlplane`, `worker`, or `unknown` before there is a configuration."""
-        return await self.get(facts.MACHINE_TYPE, "machine-type")
-
     async def configuration(self) -> str:
         """The complete configuration in effect, secrets included. Needs an admin's certificate."""
         return await self.get(facts.MACHINE_CONFIG, "v1alpha1")
@@ -140,9 +134,6 @@ class Machine:
     async def node_ips(self) -> tuple[str, ...]:
         """What kubelet registers as the node's addresses. NotThere before it has decided."""
         return await self.get(facts.NODE_IPS, "kubelet")
-
-    async def routes(self) -> tuple[facts.Route, ...]:
-        return await self.list(facts.ROUTES)
 
     async def extensions(self) -> tuple[facts.Extension, ...]:
         return await self.list(facts.EXTENSIONS)
@@ -196,7 +187,6 @@ class Machine:
             leader=status.leader,
             learner=status.is_learner,
             version=status.protocol_version,
-            db_size_bytes=status.db_size,
             errors=tuple(status.errors),
         )
 
@@ -266,11 +256,6 @@ class Machine:
         request = machine_pb2.ResetRequest(graceful=graceful, reboot=reboot, system_partitions_to_wipe=partitions)
         await self._unary(self._machine.Reset, request, 120.0)
 
-    async def wipe_disks(self, names: Iterable[str]) -> None:
-        """Erase signatures from block devices, by kernel name without /dev/. Refused by the machine while in use."""
-        devices = [storage_pb2.BlockDeviceWipeDescriptor(device=name) for name in names]
-        await self._unary(self._storage.BlockDeviceWipe, storage_pb2.BlockDeviceWipeRequest(devices=devices), 120.0)
-
     # Files ----------------------------------------------------------------------------------------------------------
 
     async def kubeconfig(self) -> str:
@@ -280,10 +265,6 @@ class Machine:
     async def read(self, path: str) -> bytes:
         """A file of the machine. Raises NotThere."""
         return await self._stream(self._machine.Read, machine_pb2.ReadRequest(path=path))
-
-    async def dmesg(self) -> str:
-        """The kernel's log so far."""
-        return (await self._stream(self._machine.Dmesg, machine_pb2.DmesgRequest())).decode(errors="replace")
 
     # How calls are made ---------------------------------------------------------------------------------------------
 

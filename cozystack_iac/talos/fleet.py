@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Literal, TypeVar
 
@@ -91,7 +92,7 @@ class Fleet:
                 means="no configured machine can be talked to; nothing was changed",
                 next_step="look at the resource of the machine secrets in this stack's state",
             ) from None
-        if identity.expired():
+        if identity.expires <= datetime.now(UTC):
             raise StageFailed(
                 f"The cluster's client certificate ended on {identity.expires:%Y-%m-%d}.",
                 means="no configured machine accepts it any more; nothing was changed",

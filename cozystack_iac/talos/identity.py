@@ -12,14 +12,11 @@ import ssl
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 from cryptography import x509
-from cryptography.x509.oid import NameOID
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 _TALOS_KEY, _KEY = "ED25519 PRIVATE KEY", "PRIVATE KEY"  # Talos' own PEM header around plain PKCS#8
 
@@ -52,17 +49,6 @@ class Identity:
             return cls.from_client_configuration(configuration)
         except ValueError:
             return None
-
-    @classmethod
-    def from_talosconfig(cls, text: str) -> Self:
-        """From the current context of a talosconfig file. Raises ValueError; the message holds no secret."""
-        try:
-            document: Any = YAML(typ="safe", pure=True).load(text)
-            context = document["contexts"][document["context"]]
-            parts = {name: str(context[name]) for name in ("ca", "crt", "key")}
-        except (YAMLError, KeyError, TypeError):
-            raise ValueError("this is not a talosconfig with a current context, ca, crt and key") from None
-        return cls._checked(*(_pem(name, value) for name, value in parts.items()))
 
     @classmethod
     def _checked(cls, ca: str, certificate: str, key: str) -> Self:
@@ -101,15 +87,6 @@ class Identity:
         except Exception:  # noqa: BLE001 - any doubt about a signature is a no
             return False
         return True
-
-    def role(self) -> str:
-        """The certificate's role: os:admin, os:operator, os:reader, os:etcd:backup."""
-        subject = x509.load_pem_x509_certificate(self.certificate.encode()).subject
-        return ", ".join(str(part.value) for part in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))
-
-    def expired(self, now: datetime | None = None) -> bool:
-        """Whether our own certificate is past its end."""
-        return (now or datetime.now(UTC)) >= self.expires
 
 
 def anonymous() -> ssl.SSLContext:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_address, ip_interface
+from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
@@ -13,7 +13,6 @@ from ruamel.yaml import YAML
 
 T = TypeVar("T")
 Interface = IPv4Interface | IPv6Interface
-IPAddress = IPv4Address | IPv6Address
 
 
 class Stage(StrEnum):
@@ -110,9 +109,7 @@ class Link:
     mac: str = ""
     permanent_mac: str = ""
     bus_path: str = ""
-    mtu: int = 0
     alt_names: tuple[str, ...] = ()
-    bonded: bool = False
 
     @property
     def physical(self) -> bool:
@@ -126,17 +123,6 @@ class Address:
 
     interface: Interface
     link: str
-    scope: str = "global"
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A route; `destination` is None for the default one."""
-
-    destination: Interface | None
-    gateway: str
-    link: str
-    table: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +184,6 @@ class EtcdStatus:
     leader: int
     learner: bool = False
     version: str = ""
-    db_size_bytes: int = 0
     errors: tuple[str, ...] = ()
 
     @property
@@ -304,25 +289,12 @@ def _link(id_: str, spec: Any) -> Link:
         mac=_text(spec, "hardwareAddr"),
         permanent_mac=_text(spec, "permanentAddr"),
         bus_path=_text(spec, "busPath"),
-        mtu=int(spec.get("mtu") or 0),
         alt_names=_texts(spec, "altNames"),
-        bonded=_text(spec, "slaveKind") == "bond",
     )
 
 
 def _address(_id: str, spec: Any) -> Address:
-    return Address(ip_interface(_text(spec, "address")), _text(spec, "linkName"), _text(spec, "scope"))
-
-
-def _route(_id: str, spec: Any) -> Route:
-    destination = _text(spec, "dst")
-    default = destination in ("", "0.0.0.0/0", "::/0")
-    return Route(
-        None if default else ip_interface(destination),
-        _text(spec, "gateway"),
-        _text(spec, "outLinkName"),
-        _text(spec, "table"),
-    )
+    return Address(ip_interface(_text(spec, "address")), _text(spec, "linkName"))
 
 
 def _extension(id_: str, spec: Any) -> Extension:
@@ -340,13 +312,11 @@ def _configuration(_id: str, text: str) -> str:
 MACHINE_CONFIG = Kind("config", "MachineConfigs.config.talos.dev", _configuration, raw=True)
 STATUS = Kind("runtime", "MachineStatuses.runtime.talos.dev", _status)
 VERSION = Kind("runtime", "Versions.runtime.talos.dev", lambda _, spec: _text(spec, "version"))
-MACHINE_TYPE = Kind("config", "MachineTypes.config.talos.dev", lambda _, spec: str(spec))
 DISKS = Kind("runtime", "Disks.block.talos.dev", _disk)
 SYSTEM_DISK = Kind("runtime", "SystemDisks.block.talos.dev", lambda _, spec: _text(spec, "diskID"))
 VOLUMES = Kind("runtime", "DiscoveredVolumes.block.talos.dev", _volume)
 LINKS = Kind("network", "LinkStatuses.net.talos.dev", _link)
 ADDRESSES = Kind("network", "AddressStatuses.net.talos.dev", _address)
-ROUTES = Kind("network", "RouteStatuses.net.talos.dev", _route)
 NODE_IPS = Kind("k8s", "NodeIPs.kubernetes.talos.dev", lambda _, spec: _texts(spec, "addresses"))
 HOSTNAME = Kind("network", "HostnameStatuses.net.talos.dev", lambda _, spec: _text(spec, "hostname"))
 EXTENSIONS = Kind("runtime", "ExtensionStatuses.runtime.talos.dev", _extension)

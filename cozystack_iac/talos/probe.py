@@ -142,7 +142,6 @@ async def ask_all(
     *,
     deadline_s: float,
     identity: Identity | None = None,
-    now: datetime | None = None,
     heard: Callable[[Answer], None] | None = None,
 ) -> tuple[Answer, ...]:
     """Ask every machine at once, each within `deadline_s`; the answers in the order of `targets`. Never raises.
@@ -150,10 +149,10 @@ async def ask_all(
     `heard` gets each answer as it comes.
     """
     limits = Limits.of()
-    moment = now or datetime.now(UTC)
+    now = datetime.now(UTC)
 
     async def one(target: Target) -> Answer:
-        answer = await _ask(target, deadline_s, identity, limits, moment)
+        answer = await _ask(target, deadline_s, identity, limits, now)
         if heard is not None:
             heard(answer)
         return answer

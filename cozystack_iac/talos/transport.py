@@ -10,26 +10,22 @@ import hashlib
 import resource
 import socket
 import ssl
-from asyncio import sslproto
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, cast
+from typing import ClassVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
-from grpclib.client import Channel, Handler
-from grpclib.encoding.proto import ProtoCodec
-from grpclib.protocol import H2Protocol
 
+from cozystack_iac.talos.channel import DialledChannel, Http2
 from cozystack_iac.talos.errors import PeerFault, PortClosed, TalosError, Unreachable, WrongPeer
 from cozystack_iac.talos.identity import Identity, anonymous
 from cozystack_iac.talos.machine import is_address
 
 PORT = 50000  # apid and the maintenance service, Talos' ApidPort
-MAX_MESSAGE_BYTES = 32 * 1024 * 1024  # Talos' GRPCMaxMessageSize
 MAINTENANCE_NAME = "maintenance-service.talos.dev"  # subject of every maintenance certificate, 1.10 to 1.14
 
 # Alerts of the other side, by OpenSSL's names. They come with the first read: a TLS 1.3 handshake ends before the
@@ -81,7 +77,6 @@ class Peer:
 
     der: bytes
     common_name: str
-    organization: str
     issuer_organization: str
     fingerprint: str
     """base64 of SHA-256 over the public key (SPKI), as Talos prints it on the console in maintenance mode."""
@@ -96,7 +91,6 @@ class Peer:
         return cls(
             der=der,
             common_name=_name(certificate.subject, NameOID.COMMON_NAME),
-            organization=_name(certificate.subject, NameOID.ORGANIZATION_NAME),
             issuer_organization=_name(certificate.issuer, NameOID.ORGANIZATION_NAME),
             fingerprint=base64.b64encode(hashlib.sha256(spki).digest()).decode(),
             not_before=certificate.not_valid_before_utc,
@@ -148,59 +142,14 @@ class Expected:
 
 _ANONYMOUS = anonymous()
 
-# asyncio reserves 256 KiB for reading on every TLS connection; a machine's whole answer is smaller than a tenth of that.
-sslproto.SSLProtocol.max_size = 32 * 1024
 
-
-class _Codec(ProtoCodec):
-    """Protobuf with the size limit of the official client: a peer gone mad cannot fill our memory."""
-
-    def encode(self, message: Any, message_type: Any) -> bytes:
-        data = super().encode(message, message_type)
-        if len(data) > MAX_MESSAGE_BYTES:
-            raise ValueError(f"a request of {len(data)} bytes is larger than a machine accepts")
-        return data
-
-    def decode(self, data: bytes, message_type: Any) -> Any:
-        if len(data) > MAX_MESSAGE_BYTES:
-            raise ValueError(f"a reply of {len(data)} bytes is larger than a machine sends")
-        return super().decode(data, message_type)
-
-
-class _Protocol(H2Protocol):
-    """HTTP/2 that can be waited for: the server's first bytes mean that it accepted us, an alert that it did not."""
-
-    def __init__(self, handler: Handler, config: Any, h2_config: Any) -> None:
-        super().__init__(handler, config, h2_config)
-        self.first_word: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.lost: BaseException | None = None
-        self.gone = asyncio.Event()
-        self.transport: asyncio.WriteTransport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.WriteTransport", transport)
-        super().connection_made(transport)
-
-    def data_received(self, data: bytes) -> None:
-        if not self.first_word.done():
-            self.first_word.set_result(None)
-        super().data_received(data)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        self.lost = exc
-        self.gone.set()
-        if not self.first_word.done():
-            self.first_word.set_exception(exc or ConnectionResetError("closed without a word"))
-            self.first_word.exception()  # looked at, so that an abandoned wait leaves no message in the log
-        super().connection_lost(exc)
-
-
-class Connection(Channel):
-    """A grpclib channel that dials by our rules. Connects at the first call; `close` it, or use it as a context."""
+class Connection(DialledChannel):
+    """A channel that dials by our rules. Connects at the first call; `close` it, or use it as a context."""
 
     def __init__(self, address: str, port: int, expected: Expected, limits: Limits | None = None) -> None:
-        super().__init__(address, port, codec=_Codec(), ssl=expected.context)
+        super().__init__(address, port, expected.context)
         self.address = address
+        self.port = port
         self.peer: Peer | None = None
         self.doing = "not dialled yet"
         """How far the connection has come, for whoever has to say why there was no answer."""
@@ -210,30 +159,27 @@ class Connection(Channel):
 
     async def connect(self) -> Peer:
         """Dial now. Raises TalosError."""
-        await self.__connect__()
+        await self.connected()
         assert self.peer is not None
         return self.peer
 
     async def lost_within(self, seconds: float) -> bool:
         """Wait for the other side to end the present connection; True at once when there is none."""
-        if not isinstance(self._protocol, _Protocol):
+        if self.http2 is None:
             return True
         try:
             async with asyncio.timeout(seconds):
-                await self._protocol.gone.wait()
+                await self.http2.gone.wait()
         except TimeoutError:
             return False
         return True
 
     def why_lost(self) -> TalosError:
         """What a call that ended with its connection should report."""
-        lost = getattr(self._protocol, "lost", None) if self._protocol is not None else None
+        lost = self.http2.lost if self.http2 is not None else None
         return explain(self.address, lost or ConnectionResetError("connection lost"))
 
-    def _protocol_factory(self) -> H2Protocol:
-        return _Protocol(Handler(), self._config, self._h2_config)
-
-    async def _create_connection(self) -> H2Protocol:
+    async def dialled(self) -> Http2:
         try:
             self.doing = "the dial got no answer"
             sock = await self._dial()
@@ -244,9 +190,9 @@ class Connection(Channel):
             await self._take_session()
             self.doing = "it took the connection and said nothing"
             handed_over = True
-            protocol = await self._handshake(sock)
+            http2 = await self._handshake(sock)
             self.doing = "it is connected but did not reply"
-            return protocol
+            return http2
         except BaseException as error:
             if handed_over:
                 # The loop's transport owns the descriptor: closing it here would free its number under that transport,
@@ -267,7 +213,7 @@ class Connection(Channel):
         if not isinstance(found, WrongPeer) or found.fault is not PeerFault.FOREIGN_CLUSTER:
             return found
         try:
-            peer = await look(self.address, self._port, limits=self._limits)
+            peer = await look(self.address, self.port, limits=self._limits)
         except TalosError as error:
             return error  # it left in between: nobody knows who it was
         if peer.in_maintenance:
@@ -278,8 +224,8 @@ class Connection(Channel):
 
     async def _dial(self) -> socket.socket:
         loop = asyncio.get_running_loop()
-        flags = socket.AI_NUMERICHOST if is_address(self._host) else 0
-        found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, flags=flags)
+        flags = socket.AI_NUMERICHOST if is_address(self.address) else 0
+        found = await loop.getaddrinfo(self.address, self.port, type=socket.SOCK_STREAM, flags=flags)
         error: OSError = OSError(errno.EADDRNOTAVAIL, "no address")
         for family, kind, protocol, _, target in found:
             sock = socket.socket(family, kind, protocol)
@@ -297,11 +243,10 @@ class Connection(Channel):
                 return sock
         raise error
 
-    async def _handshake(self, sock: socket.socket) -> H2Protocol:
-        transport, protocol = await asyncio.get_running_loop().create_connection(
-            self._protocol_factory, sock=sock, ssl=self._ssl, server_hostname=self._host
-        )
-        assert isinstance(protocol, _Protocol)
+    async def _handshake(self, sock: socket.socket) -> Http2:
+        http2 = await self.over_tls(sock, self._expected.context, self.address)
+        transport = http2.transport
+        assert transport is not None
         tls = transport.get_extra_info("ssl_object")
         try:
             der = tls.getpeercert(binary_form=True)
@@ -312,11 +257,11 @@ class Connection(Channel):
             if tls.selected_alpn_protocol() != "h2":
                 raise WrongPeer(self.address, PeerFault.NOT_TALOS, "it speaks TLS but not HTTP/2")
             if self._expected.waits_for_first_word:
-                await protocol.first_word
+                await http2.first_word
         except BaseException:
             transport.abort()
             raise
-        return protocol
+        return http2
 
     async def _take_session(self) -> None:
         if self._limits is not None and not self._holds_session:
@@ -331,8 +276,8 @@ class Connection(Channel):
     def abort(self) -> None:
         """Hang up without a goodbye. A machine that wants a certificate is saying so just then: the farewell reads that alert,
         and OpenSSL hands an alert that nobody took to the next connection of this thread, whoever is on it."""
-        if isinstance(self._protocol, _Protocol) and self._protocol.transport is not None:
-            self._protocol.transport.abort()
+        if self.http2 is not None and self.http2.transport is not None:
+            self.http2.transport.abort()
         self.close()
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from datetime import date
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -65,9 +66,9 @@ SECTIONS = st.sampled_from([*sorted(good()), *OTHERS])
 SLOW = settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def judged(raw: Any) -> Verdict:
+def judged(raw: Any, today: date = TODAY) -> Verdict:
     site, findings = read(raw)
-    return verdict(Loaded(site, tuple(findings)), TODAY)
+    return verdict(Loaded(site, tuple(findings), today=today))
 
 
 def spoiled(tree: Any, data: st.DataObject) -> Any:
@@ -104,7 +105,7 @@ def test_no_spoiled_site_is_a_traceback(data: st.DataObject) -> None:
 def test_no_file_is_a_traceback(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "Pulumi.x.yaml"
     path.write_bytes(content)
-    assert table(verdict(from_file(path), TODAY))
+    assert table(verdict(replace(from_file(path), today=TODAY)))
 
 
 @settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -112,7 +113,7 @@ def test_no_file_is_a_traceback(tmp_path: Path, content: bytes) -> None:
 def test_no_yaml_is_a_traceback(tmp_path: Path, content: str) -> None:
     path = tmp_path / "Pulumi.x.yaml"
     path.write_text(f"config:\n  cozystack:nodes: {content}\n")
-    assert table(verdict(from_file(path), TODAY))
+    assert table(verdict(replace(from_file(path), today=TODAY)))
 
 
 # Places -----------------------------------------------------------------------------------------------------------------
@@ -280,7 +281,7 @@ def test_a_mistake_never_hides_another(data: st.DataObject, today: date) -> None
     for _ in range(data.draw(st.integers(0, 2))):
         raw = spoiled(raw, data)
     if isinstance(raw, dict) and "zzz" not in raw:
-        assert set(judged(raw)) <= set(judged({**raw, "zzz": 1}))
+        assert set(judged(raw, today)) <= set(judged({**raw, "zzz": 1}, today))
 
 
 def test_the_default_site_is_not_fine() -> None:

@@ -13,12 +13,12 @@ from cozystack_iac.talos.api.lifecycle_grpc import LifecycleServiceStub
 from cozystack_iac.talos.api.lifecycle_pb2 import LifecycleServiceUpgradeRequest
 from cozystack_iac.talos.api.machine_grpc import MachineServiceStub
 from cozystack_iac.talos.api.state_grpc import StateStub
+from cozystack_iac.talos.api.storage_grpc import StorageServiceStub
+from cozystack_iac.talos.api.storage_pb2 import BlockDeviceWipeDescriptor, BlockDeviceWipeRequest
 from cozystack_iac.talos.errors import (
     AlreadyDone,
     Failed,
     NotAuthorized,
-    NotThere,
-    NotYet,
     Rejected,
     TalosError,
     Unsupported,
@@ -183,16 +183,20 @@ async def test_1_14_does_not_know_the_reboot_mode_on_a_running_machine(start: St
             await machine.apply(lab.secrets.config(), ApplyMode.REBOOT)
 
 
+def _wiped(device: str) -> BlockDeviceWipeRequest:
+    return BlockDeviceWipeRequest(devices=[BlockDeviceWipeDescriptor(device=device)])
+
+
 async def test_a_data_disk_in_use_is_not_wiped(start: Start) -> None:
     residue = {"residue": "lvm2-pv"}
     disks = [DISKS[0], DISKS[1] | residue, {"dev": "sdc", "size": "1GiB", "pool": "data"}]
     lab = await start(scenario(machine={"disks": disks}))
 
-    async with lab.bare() as machine:
-        await machine.wipe_disks(["sdb"])
-        with pytest.raises(NotYet, match='block device "sdc" is mounted or in use'):
-            await machine.wipe_disks(["sdc"])
-        with pytest.raises(NotThere, match='blockdevice "sdz" not found'):
-            await machine.wipe_disks(["sdz"])
+    async with raw(lab) as channel:
+        wipe = StorageServiceStub(channel).BlockDeviceWipe
+        await wipe(_wiped("sdb"))
+        in_use = (Status.FAILED_PRECONDITION, 'block device "sdc" is mounted or in use')
+        assert await refused(wipe(_wiped("sdc"))) == in_use
+        assert await refused(wipe(_wiped("sdz"))) == (Status.NOT_FOUND, 'blockdevice "sdz" not found')
 
     assert lab.world.machines["cp1"].disks["sdb"].residue is None

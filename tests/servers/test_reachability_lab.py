@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from types import SimpleNamespace
@@ -134,7 +135,7 @@ async def test_every_certificate_of_the_dashboard_is_reported_and_stops_nothing(
 
     assert standing.ok
     assert standing.served is not None
-    assert served.judge("dashboard.example.com", standing.served).trust is trust
+    assert served.judge("dashboard.example.com", standing.served, datetime.now(UTC)).trust is trust
 
 
 async def test_answers_follow_each_other_from_the_first_question_on(tmp_path: Path) -> None:

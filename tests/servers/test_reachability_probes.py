@@ -1,6 +1,7 @@
 """The probes of the platform's public names against real sockets on loopback: addresses, proxies and resolvers."""
 
 import asyncio
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -34,7 +35,7 @@ async def test_a_certificate_that_is_not_trusted_is_seen_and_told(pki: Pki) -> N
         outcome = await probes.probe(local("dashboard.example.com", port), "")
 
     assert outcome.served is not None
-    standing = served.judge("dashboard.example.com", outcome.served)
+    standing = served.judge("dashboard.example.com", outcome.served, datetime.now(UTC))
     assert standing.trust is served.Trust.PRIVATE
     assert "ca of" in standing.words
 

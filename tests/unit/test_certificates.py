@@ -43,7 +43,7 @@ def test_the_warning_says_when_it_ends_and_when_it_can_be_renewed() -> None:
 
 @pytest.mark.parametrize("given", [None, "", "nonsense", b"\xff", "-----BEGIN CERTIFICATE-----\nAAAA\n"])
 def test_what_is_no_certificate_says_nothing(given: str | bytes | None) -> None:
-    assert list(certificates.judge("it", given, "somewhere")) == []
+    assert list(certificates.judge("it", given, "somewhere", ENDS)) == []
 
 
 @pytest.fixture

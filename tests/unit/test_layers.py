@@ -14,7 +14,7 @@ PACKAGE = Path(cozystack_iac.__file__).parent
 # A room may use those above it in this list, which is the order in which one reads the product. Rooms of a line are strangers.
 LAYERS = (
     ("findings", "waiting", "engine_watch", "redaction", "report", "timeline", "yaml_text"),
-    ("releases", "certificates", "residue"),
+    ("releases", "certificates", "residue", "published"),
     ("settings", "kube"),
     ("talos", "record"),
     ("storage", "reachability"),

@@ -113,10 +113,9 @@ ALLOWED = [{"guardrail": "VER-008", "reason": "tried on staging"}]
         ({"platform": {"bundles": {"system": True}}}, True, ["cozystack.backupstrategy-controller"]),
         ({"allow": ALLOWED}, True, ["cozystack.backupstrategy-controller"]),
         ({"allow": ALLOWED, "platform": {"bundles": {"system": False}}}, False, None),
-        ({"allow": [{"guardrail": "VER-008", "reason": "it was", "until": "2020-01-01"}]}, None, None),
         ({"allow": ALLOWED, "cluster": {"cozystack": "1.4.6"}}, True, None),
     ],
-    ids=["as released", "asked for", "allowed", "refused by hand", "no longer allowed", "before 1.5"],
+    ids=["as released", "asked for", "allowed", "refused by hand", "before 1.5"],
 )
 def test_hosted_is_changed_only_by_a_decision(
     parts: dict[str, Any], system: bool | None, without: list[str] | None

@@ -38,15 +38,6 @@ def test_platform_values_of_other_releases_are_not(vectors: Path, release: str) 
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_installer_keys_exist_exactly_where_they_do(vectors: Path, release: str) -> None:
-    known = find(release)
-    assert known is not None
-    present = paths(vectors, release, "installer-values.json")
-    everywhere = {path for other in RELEASES for path in paths(vectors, other, "installer-values.json")}
-    assert {path for path in everywhere if known.installer_has(path)} == present
-
-
-@pytest.mark.parametrize("release", RELEASES)
 def test_the_talos_pin_is_the_profile(vectors: Path, release: str) -> None:
     known = find(release)
     assert known is not None

@@ -6,7 +6,8 @@ import pytest
 
 from cozystack_iac.findings import Severity
 from cozystack_iac.rules import judge
-from tests.mistakes import NAT, VALID
+from cozystack_iac.rules.lab import EXCUSED
+from tests.mistakes import BAD, BAD_EXISTING, NAT, VALID
 from tests.sites import GONE, TODAY, changed, codes, existing, found, good, judged, site_of
 
 # Existing clusters and the lab ------------------------------------------------------------------------------------------
@@ -47,6 +48,16 @@ def lab() -> dict[str, Any]:
 
 def test_a_lab_lives_on_loopback() -> None:
     assert codes(judged(lab())) == []
+
+
+@pytest.mark.parametrize(("code", "changes"), [mistake for mistake in [*BAD, *BAD_EXISTING] if mistake[0] in EXCUSED])
+def test_a_lab_is_excused(code: str, changes: list[tuple[str, Any]]) -> None:
+    seen = {finding.severity for finding in judged(changed(lab(), *changes)) if finding.code == code}
+    assert seen == {EXCUSED[code]} - {None}
+
+
+def test_every_excuse_is_from_a_rule_that_others_are_held_to() -> None:
+    assert set(EXCUSED) <= {code for code, _ in [*BAD, *BAD_EXISTING]}
 
 
 def test_a_lab_asks_no_resolver_of_the_real_world() -> None:

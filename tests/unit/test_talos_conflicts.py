@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from cozystack_iac.findings import Severity
 from cozystack_iac.settings import Site
 from cozystack_iac.talos import documents
-from cozystack_iac.talos.documents import Found, conflicts
-from cozystack_iac.talos.documents.diff import HIDDEN, needs_reboot, redacted_diff
+from cozystack_iac.talos.documents import conflicts
+from cozystack_iac.talos.documents.diff import HIDDEN, Documents, changes, needs_reboot
 from cozystack_iac.talos.documents.leaves import flatten
+from cozystack_iac.talos.plan import as_text
 
 
 def _site(version: str = "v1.13.6", **changes: Any) -> Site:
@@ -28,8 +29,8 @@ def _site(version: str = "v1.13.6", **changes: Any) -> Site:
     return Site.model_validate(given_ | changes)
 
 
-def _codes(site: Site, found: Found | None = None) -> list[str]:
-    return [finding.code for finding in conflicts.findings(site, found)]
+def _codes(site: Site) -> list[str]:
+    return [finding.code for finding in conflicts.findings(site)]
 
 
 def test_a_plain_site_has_no_finding() -> None:
@@ -87,7 +88,7 @@ def test_a_virtual_address_needs_a_link_that_somebody_knows() -> None:
     site = _site(node={"link": None})
     (finding,) = conflicts.findings(site)
     assert finding.code == "MCF-001" and "10.0.0.10" in finding.problem and finding.severity is Severity.ERROR
-    assert _codes(site, Found(links={"cp1": "ens5"})) == []
+    assert _codes(_site()) == []
     assert _codes(_site(node={"link": None, "addresses": ["10.0.0.11/24"]}, talos={"vip": None})) == ["MCF-001"]
 
 
@@ -107,7 +108,9 @@ def test_two_virtual_addresses_on_one_interface_need_1_12() -> None:
 def test_an_unread_profile_leaves_no_image() -> None:
     profile = {"image": {"fromRelease": False, "profile": "installer.yaml"}}
     assert _codes(_site(talos=profile)) == ["MCF-008"]
-    assert _codes(_site(talos=profile), Found(image="registry/talos:v1.13.6")) == []
+    read = _site(talos=profile)
+    read.pinned_by("v1.13.6")
+    assert _codes(read) == []
 
 
 def test_an_unknown_talos_is_one_finding() -> None:
@@ -140,6 +143,10 @@ def test_whatever_a_patch_holds_there_is_no_traceback(patch: dict[str, Any]) -> 
 
 
 # The diff ---------------------------------------------------------------------------------------------------------------
+
+
+def redacted_diff(old: Documents, new: Documents) -> str:
+    return as_text(changes(old, new), {})
 
 
 def _documents(site: Site) -> dict[str, tuple[documents.Document, ...]]:

@@ -28,7 +28,6 @@ def peer(name: str = "node1", issuer: str = "talos", **changes: Any) -> Peer:
     given: dict[str, Any] = {
         "der": b"",
         "common_name": name,
-        "organization": "",
         "issuer_organization": issuer,
         "fingerprint": "pin",
         "not_before": NOW - timedelta(hours=1),

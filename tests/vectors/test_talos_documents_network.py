@@ -2,8 +2,6 @@
 
 import pytest
 
-from cozystack_iac.talos import documents
-from cozystack_iac.talos.documents import Found
 from lab.plugins.talos import secrets
 from tests.talos_documents import MINORS, VERSIONS, merged_for, site_on
 
@@ -80,13 +78,6 @@ def test_a_link_without_static_addresses_asks_for_dhcp(bundle: secrets.Bundle, m
     else:
         (interface,) = merged["/"]["machine"]["network"]["interfaces"]
         assert interface == {"interface": "ens5", "dhcp": True, "vip": {"ip": "10.0.0.10"}}
-
-
-@pytest.mark.parametrize("minor", MINORS)
-def test_a_link_that_only_the_machine_knows_is_filled_in(bundle: secrets.Bundle, minor: int) -> None:
-    site = site_on(minor, nodes=[{"name": "cp1", "role": "controlPlane", "address": "10.0.0.11"}])
-    assert "eth7" not in documents.emit(documents.patches(site, site.nodes[0]))
-    assert "eth7" in documents.emit(documents.patches(site, site.nodes[0], Found(links={"cp1": "eth7"})))
 
 
 @pytest.mark.parametrize("minor", MINORS)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from cozystack_iac.settings import Node, Site
 from cozystack_iac.talos.documents import classic, multidoc, registries
-from cozystack_iac.talos.documents.subject import MULTIDOC_ALL, Found, Subject, UnsupportedTalos, document, minor_of
+from cozystack_iac.talos.documents.subject import MULTIDOC_ALL, Subject, UnsupportedTalos, document, minor_of
 from cozystack_iac.yaml_text import Document, emit, parse
 
 __all__ = [
     "Document",
-    "Found",
     "UnsupportedTalos",
     "config_patches",
     "emit",
@@ -26,17 +25,17 @@ __all__ = [
 ]
 
 
-def patches(site: Site, node: Node, found: Found | None = None) -> tuple[Document, ...]:
+def patches(site: Site, node: Node) -> tuple[Document, ...]:
     """Everything merged over the machine's generated configuration, in order; the user's documents come last.
 
     Raises UnsupportedTalos when the site's Talos version is none of 1.10 to 1.14.
     """
-    return (*own_patches(site, node, found), *user_patches(site, node))
+    return (*own_patches(site, node), *user_patches(site, node))
 
 
-def own_patches(site: Site, node: Node, found: Found | None = None) -> tuple[Document, ...]:
+def own_patches(site: Site, node: Node) -> tuple[Document, ...]:
     """What Cozystack and the inventory ask for, without the user's documents. Each document appears once."""
-    subject = Subject.of(site, node, found)
+    subject = Subject.of(site, node)
     made = multidoc.patches(subject) if subject.minor >= MULTIDOC_ALL else classic.patches(subject)
     roots = site.network.proxy.trusted_roots
     if roots:
@@ -54,7 +53,7 @@ def secret_patches(site: Site, node: Node) -> tuple[Document, ...]:
     return tuple(registries.credentials(site, Subject.of(site, node).minor))
 
 
-def config_patches(site: Site, node: Node, found: Found | None = None) -> tuple[str, ...]:
+def config_patches(site: Site, node: Node) -> tuple[str, ...]:
     """`patches` as texts for `getConfiguration`: ours in one, the user's each alone, since one patch up to 1.13 may name a
     document only once."""
-    return emit(own_patches(site, node, found)), *(emit([one]) for one in user_patches(site, node))
+    return emit(own_patches(site, node)), *(emit([one]) for one in user_patches(site, node))

@@ -11,7 +11,7 @@ from cozystack_iac.settings import Node, Site
 from cozystack_iac.settings.paths import Step
 from cozystack_iac.talos.documents import install, kinds, own_patches
 from cozystack_iac.talos.documents.leaves import DELETE, flatten, identity, spelled
-from cozystack_iac.talos.documents.subject import MULTIDOC_ALL, MULTIDOC_NETWORK, Found, Subject, UnsupportedTalos
+from cozystack_iac.talos.documents.subject import MULTIDOC_ALL, MULTIDOC_NETWORK, Subject, UnsupportedTalos
 from cozystack_iac.yaml_text import Document
 
 MCF_001 = Rule(
@@ -96,12 +96,12 @@ class _Patch:
     """The machine it is for; None: all."""
 
 
-def findings(site: Site, found: Found | None = None) -> Iterator[Finding]:
+def findings(site: Site) -> Iterator[Finding]:
     """Every problem of the site's machine configurations. Nothing for clusters that others configure."""
     if site.existing or not site.nodes:
         return
     try:
-        subjects = [Subject.of(site, node, found) for node in site.nodes]
+        subjects = [Subject.of(site, node) for node in site.nodes]
     except UnsupportedTalos as error:
         fix = "set talos.version to a version of 1.10 to 1.14"
         yield MCF_009.at(site.where("talos", "version"), problem=str(error), fix=fix)
@@ -109,7 +109,7 @@ def findings(site: Site, found: Found | None = None) -> Iterator[Finding]:
     for position, subject in enumerate(subjects):
         yield from _machine(position, subject)
     yield from _images(site, subjects)
-    own = {subject.node.name: flatten(own_patches(site, subject.node, found)) for subject in subjects}
+    own = {subject.node.name: flatten(own_patches(site, subject.node)) for subject in subjects}
     for patch in _patches(site):
         yield from _form(site, subjects[0].minor, patch)
         yield from _deletion(site, subjects, own, patch)

@@ -74,12 +74,6 @@ def changes(
     return found
 
 
-def redacted_diff(old: Documents, new: Documents) -> str:
-    """`changes` as text, one block per machine; empty when there is none."""
-    blocks = (f"{name}  {change.effect}{_below(change.lines)}" for name, change in changes(old, new).items())
-    return "\n".join(blocks)
-
-
 def needs_reboot(old: Sequence[Document], new: Sequence[Document]) -> bool:
     """Whether a running machine has to reboot for the change to be in force."""
     before, after = flatten(old), flatten(new)
@@ -103,10 +97,6 @@ def _of_machine(
         lines += tuple(_hidden_lines(flatten(whole_old), flatten(whole_new), beside))
         reboot = needs_reboot(whole_old, whole_new)
     return Change("takes a reboot" if reboot else "no reboot", lines) if lines else None
-
-
-def _below(lines: Sequence[str]) -> str:
-    return "".join(f"\n  {line}" for line in lines)
 
 
 def _lines(before: Mapping[tuple[str, ...], Any], after: Mapping[tuple[str, ...], Any]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cozystack_iac import published
 from cozystack_iac.talos.documents.subject import Subject
 
 KUBELET = {"cpuManagerPolicy": "static", "maxPods": 512}
@@ -89,4 +90,5 @@ def etcd(subject: Subject) -> dict[str, Any]:
 def oidc_issuer(subject: Subject) -> str | None:
     """Keycloak's realm, when people log in through it. The API server asks it only when somebody comes."""
     site = subject.site
-    return f"https://keycloak.{site.publishing.host}/realms/cozy" if site.access.oidc and site.publishing.host else None
+    host = site.publishing.host
+    return f"{published.url(published.KEYCLOAK, host)}/realms/cozy" if site.access.oidc and host else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_interface, ip_network
@@ -21,16 +21,6 @@ class UnsupportedTalos(ValueError):
 
 
 @dataclass(frozen=True)
-class Found:
-    """What only live machines and release files tell: links by node name, and the image a profile pins."""
-
-    links: Mapping[str, str] | None = None
-    """Link of the default route, for nodes whose stack file names none."""
-    image: str | None = None
-    """Installer image, where the stack file points at a profile."""
-
-
-@dataclass(frozen=True)
 class Subject:
     """A machine, with everything optional decided; `link` and `image` are None where nobody knows them."""
 
@@ -41,12 +31,9 @@ class Subject:
     image: str | None
 
     @classmethod
-    def of(cls, site: Site, node: Node, found: Found | None = None) -> Subject:
+    def of(cls, site: Site, node: Node) -> Subject:
         """Decide what the stack file leaves open. Raises UnsupportedTalos."""
-        found = found or Found()
-        link = node.link or (found.links or {}).get(node.name)
-        image = node.image or site.installer_image or found.image
-        return cls(site, node, minor_of(site.talos_version), link, image or None)
+        return cls(site, node, minor_of(site.talos_version), node.link, node.image or site.installer_image or None)
 
     @property
     def control_plane(self) -> bool:

@@ -104,7 +104,7 @@ def markdown() -> str:
         "",
         "    # yaml-language-server: $schema=docs/stack.schema.json",
         "",
-        "Inventories of more than a few hundred machines go into a file of their own, in YAML or JSON (faster), because the",
+        "Inventories of more than a few hundred machines go into a file of their own, in YAML or JSON, because the",
         "engine hands the whole configuration to the program in one environment variable of at most 128 KiB:",
         "",
         "    cozystack:nodes: {file: sites/prod.nodes.yaml}",

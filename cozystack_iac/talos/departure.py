@@ -37,7 +37,7 @@ RESET_MARK = "cozystack-iac/reset"  # on the Node: a silent machine with it was 
 class Approval(BaseModel):
     """What a person decided about one machine, with the reasons; None: not approved."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     reset: str | None = None
     evacuate: str | None = None

@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 
 from bench.rules import stack
-from cozystack_iac.settings import engine_yaml
+from cozystack_iac import go_yaml
 from cozystack_iac.settings.load import from_file
 
 SIZES = (1_000, 10_000)
@@ -44,7 +44,7 @@ def measured(nodes: int, folder: Path) -> dict[str, float]:
 
     steps: dict[str, Callable[[], object]] = {
         "floor": floor,
-        "plain data": lambda: engine_yaml.load(text),
+        "plain data": lambda: go_yaml.load(text),
         "site": site,
     }
     best = dict.fromkeys(steps, float("inf"))

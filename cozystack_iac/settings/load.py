@@ -11,8 +11,8 @@ import pulumi
 from pulumi.runtime import config as pulumi_config
 from yaml import YAMLError
 
+from cozystack_iac import go_yaml
 from cozystack_iac.findings import ERROR, WARNING, Finding, Rule, Verdict
-from cozystack_iac.settings import engine_yaml
 from cozystack_iac.settings.paths import NAMESPACE, ROOT, Step, spelled
 from cozystack_iac.settings.reading import Sealed, plain, read
 from cozystack_iac.settings.site import Site
@@ -162,7 +162,7 @@ def _parsed(path: Path) -> Any:
 
 def _document(text: str, *, as_json: bool) -> Any:
     try:
-        document = json.loads(text) if as_json else engine_yaml.load(text)
+        document = json.loads(text) if as_json else go_yaml.load(text)
     except RecursionError:
         return "it is nested without end"
     except YAMLError as error:

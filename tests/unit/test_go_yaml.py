@@ -1,4 +1,4 @@
-"""The stack file is read as Pulumi's engine reads it: the same scalars, and no way to anything but plain data."""
+"""YAML is read as Pulumi's engine and Talos read it: the same scalars, and no way to anything but plain data."""
 
 import json
 from datetime import date, datetime
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cozystack_iac.settings.engine_yaml import load
+from cozystack_iac.go_yaml import load, load_all
 
 # What stands in the stack file, and what `pulumi config --json` of 3.276 makes of it. The program is given the same JSON.
 FROM_THE_ENGINE = {
@@ -133,6 +133,18 @@ def test_collections_are_plain_data(text: str, value: Any) -> None:
     assert load(text) == value
 
 
+def test_one_document_is_not_two() -> None:
+    with pytest.raises(yaml.YAMLError, match="second document"):
+        load("a: 1\n---\nb: 2")
+
+
+def test_a_stream_has_any_number_of_documents() -> None:
+    assert list(load_all("")) == []
+    assert list(load_all("a: &x 1\n---\n---\n- 014\n")) == [{"a": 1}, None, [12]]
+    with pytest.raises(yaml.MarkedYAMLError):
+        list(load_all("a: &x 1\n---\nb: *x"))  # anchors end with their document
+
+
 def test_what_contains_itself_is_a_value() -> None:
     read = load("a: &a [*a]")
     assert read["a"][0] is read["a"]
@@ -142,7 +154,6 @@ def test_what_contains_itself_is_a_value() -> None:
     ("text", "problem", "line"),
     [
         ("a: 1\na: 2", "twice", 1),
-        ("a: 1\n---\nb: 2", "second document", 1),
         ("a: !python/object:os.system {}", "tag", 0),
         ("a: !!binary aGk=", "tag", 0),
         ("a: *b", "anchor", 0),

@@ -1,7 +1,7 @@
-"""YAML as Pulumi's engine reads it, so that what is judged offline is what the program will be given.
+"""YAML as Pulumi's engine and Talos read it, so that what is judged here is what they will take it for.
 
-The engine's reader is Go's yaml.v3: a port of libyaml with scalars of its own, between YAML 1.1 and 1.2 (`on` is text, `0o14`
-and `014` are twelve, `1_000` is a thousand, a number too large is a float). Whole floats are integers, because they travel as
+Their reader is Go's yaml.v3: a port of libyaml with scalars of its own, between YAML 1.1 and 1.2 (`on` is text, `0o14` and `014`
+are twelve, `1_000` is a thousand, a number too large is a float). Whole floats are integers, because the engine hands them on as
 JSON. So libyaml splits the text here as well, which is also an order of magnitude faster than any parser in Python.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from datetime import date, datetime
 from typing import Any
 
@@ -40,14 +40,23 @@ _EVENTS: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # a PyYAML built w
 
 
 class BadYaml(yaml.MarkedYAMLError):  # type: ignore[misc]  # PyYAML has no types
-    """YAML by its form, but nothing the engine would take. The text quotes nothing of what was read."""
+    """YAML by its form, but nothing Go would take. The text quotes nothing of what was read."""
 
 
 def load(text: str) -> Any:
     """The one document in `text`, None when there is none. Raises yaml.YAMLError (or RecursionError, when nested too deep)."""
+    documents = load_all(text)
+    value = next(documents, None)
+    for _ in documents:
+        raise BadYaml(problem="there is a second document")
+    return value
+
+
+def load_all(text: str) -> Iterator[Any]:
+    """Every document in `text`, empty ones as None. Raises like `load`."""
     reader = _Reader(text)
     try:
-        return reader.document()
+        yield from reader.documents()
     finally:
         reader.close()
 
@@ -58,15 +67,12 @@ class _Reader:
         self._next, self.close = self._source.get_event, self._source.dispose
         self._anchors: dict[str, Any] = {}
 
-    def document(self) -> Any:
+    def documents(self) -> Iterator[Any]:
         self._next()  # the stream's start
-        if isinstance(self._next(), yaml.StreamEndEvent):
-            return None
-        value = self._value(self._next())
-        self._next()  # the document's end
-        if not isinstance(event := self._next(), yaml.StreamEndEvent):
-            raise _bad("there is a second document", event)
-        return value
+        while not isinstance(self._next(), yaml.StreamEndEvent):
+            self._anchors.clear()
+            yield self._value(self._next())
+            self._next()  # the document's end
 
     def _value(self, event: Any) -> Any:
         if isinstance(event, yaml.AliasEvent):

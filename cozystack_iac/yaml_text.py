@@ -1,4 +1,4 @@
-"""Machine-config documents as text: YAML 1.2 in and out, safe for Talos' own (Go) reader and for YAML 1.1 readers.
+"""Machine-config documents as text: read as Talos' own (Go) reader does, written safely for it and for YAML 1.1 and 1.2 readers.
 
 Three values change their meaning between YAML readers: ``0o644`` (a string in YAML 1.1), ``off`` (false there) and a
 MAC address of digits (a sexagesimal number in YAML 1.1). So integers are written in decimal, and every string that
@@ -14,16 +14,16 @@ from functools import lru_cache
 from io import StringIO
 from typing import Any
 
+import yaml
 from ruamel.yaml import YAML
-from ruamel.yaml.constructor import SafeConstructor
-from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import SafeRepresenter
+
+from cozystack_iac import go_yaml
 
 Document = Mapping[str, Any]
 """One YAML document: plain dicts, lists, strings, ints, floats, bools and None."""
 
-_C_OCTAL = re.compile(r"[-+]?0[0-7]+\Z")
 # Words and numbers that YAML 1.1 reads as something other than a string.
 _AMBIGUOUS = re.compile(
     r"(?i:y|n|yes|no|on|off|true|false|null|~|)\Z"
@@ -32,6 +32,7 @@ _AMBIGUOUS = re.compile(
     r"|[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9_]+)(?:[eE][-+]?[0-9]+)?\Z"
     r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 )
+_NODES: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MAC = re.compile(r"(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}")
 
 
@@ -39,18 +40,8 @@ class BadYaml(ValueError):
     """The text is not YAML, or a mapping repeats a key."""
 
 
-class _Constructor(SafeConstructor):
-    """YAML 1.2, except that ``0644`` is octal, as it is for Talos."""
-
-
 class _Representer(SafeRepresenter):
     """Mappings in insertion order; ambiguous strings quoted, multi-line strings as blocks."""
-
-
-def _int(constructor: _Constructor, node: ScalarNode) -> int:
-    if _C_OCTAL.match(node.value):
-        return int(node.value, 8)
-    return int(constructor.construct_yaml_int(node))
 
 
 def _str(representer: _Representer, text: str) -> ScalarNode:
@@ -66,20 +57,18 @@ def _str(representer: _Representer, text: str) -> ScalarNode:
     return node
 
 
-_Constructor.add_constructor("tag:yaml.org,2002:int", _int)
 _Representer.add_representer(str, _str)
 
 
-def _yaml() -> YAML:
-    yaml = YAML(typ="safe", pure=True)
-    yaml.Constructor = _Constructor
-    yaml.Representer = _Representer
+def _writer() -> YAML:
+    writer = YAML(typ="safe", pure=True)
+    writer.Representer = _Representer
     # ruamel infers the type None from this attribute's first value.
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    yaml.default_flow_style = False
-    yaml.width = 1 << 20
-    yaml.indent(mapping=4, sequence=6, offset=4)
-    return yaml
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    writer.default_flow_style = False
+    writer.width = 1 << 20
+    writer.indent(mapping=4, sequence=6, offset=4)
+    return writer
 
 
 def parse(text: str) -> tuple[Any, ...]:
@@ -88,8 +77,8 @@ def parse(text: str) -> tuple[Any, ...]:
     Items are mappings for documents and strategic patches, lists for JSON patches.
     """
     try:
-        return tuple(item for item in _yaml().load_all(text) if item is not None)
-    except (YAMLError, ValueError) as error:
+        return tuple(item for item in go_yaml.load_all(text) if item is not None)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadYaml(" ".join(str(error).split())) from error
 
 
@@ -116,15 +105,15 @@ def _emitted(document: str) -> str:
 
 def _dumped(document: Document) -> str:
     stream = StringIO()
-    _yaml().dump(dict(document), stream)
+    _writer().dump(dict(document), stream)
     return stream.getvalue()
 
 
 def lines(text: str) -> tuple[int, ...]:
     """Return the 1-based line each item of ``parse(text)`` starts on; raise BadYaml."""
     try:
-        nodes = tuple(_yaml().compose_all(text))
-    except YAMLError as error:
+        nodes = tuple(yaml.compose_all(text, Loader=_NODES))
+    except yaml.YAMLError as error:
         raise BadYaml(" ".join(str(error).split())) from error
     null = "tag:yaml.org,2002:null"
     return tuple(node.start_mark.line + 1 for node in nodes if node is not None and str(node.tag) != null)

@@ -29,7 +29,7 @@ Kinds = Annotated[tuple[Kind, ...], BeforeValidator(lambda value: [value] if isi
 
 
 class Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True)
 
 
 class Match(Model):

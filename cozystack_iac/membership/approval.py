@@ -10,7 +10,7 @@ from cozystack_iac.settings import Site
 class Approval(BaseModel):
     """What a person decided about one machine, with the reasons; None: not approved."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     reset: str | None = None
     evacuate: str | None = None

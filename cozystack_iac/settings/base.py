@@ -95,5 +95,9 @@ class Model(BaseModel):
     """A frozen part of the stack file: camelCase keys, unknown keys refused."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=stack_key, populate_by_name=True, use_attribute_docstrings=True
+        frozen=True,
+        extra="forbid",
+        alias_generator=stack_key,
+        populate_by_name=True,
+        defer_build=True,  # a provider's process sees the models and validates none of them
     )

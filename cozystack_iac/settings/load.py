@@ -10,9 +10,9 @@ from typing import Any
 
 import pulumi
 from pulumi.runtime import config as pulumi_config
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from yaml import YAMLError
 
+from cozystack_iac import go_yaml
 from cozystack_iac.findings import ERROR, WARNING, Finding, Rule, Verdict
 from cozystack_iac.settings.paths import NAMESPACE, ROOT, Step, spelled
 from cozystack_iac.settings.reading import Sealed, plain, read
@@ -75,7 +75,7 @@ def from_pulumi() -> Loaded:
     secret_keys = {*pulumi_config.get_config_secret_keys_env(), *pulumi_config._SECRET_KEYS.get()}
     root = _root()
     config = {key: _decoded(value) for key, value in values.items()}
-    sealed_in_file = _sealed_places(root / f"Pulumi.{_stack()}.yaml")
+    sealed_in_file = _sealed_places(root / f"Pulumi.{_stack()}.yaml") if secret_keys else {}
     secrets = {text for key in secret_keys for text in _secret_texts(config.get(key), sealed_in_file.get(key))}
     size = len(os.environ.get("PULUMI_CONFIG", ""))
     return _load(config, root, size_bytes=size or _variable_bytes(values), secrets=frozenset(secrets))
@@ -169,7 +169,7 @@ def _parsed(path: Path) -> Any:
 
 def _document(text: str, *, as_json: bool) -> Any:
     try:
-        document = json.loads(text) if as_json else YAML(typ="safe", pure=True).load(text)
+        document = json.loads(text) if as_json else go_yaml.load(text)
     except RecursionError:
         return "it is nested without end"
     except YAMLError as error:

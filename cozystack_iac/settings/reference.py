@@ -1,8 +1,12 @@
 """What the stack file may hold, for editors (JSON Schema) and for people (Markdown). Generated from the models; pure."""
 
+import ast
+import inspect
 import types
 from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
+from functools import cache
+from itertools import pairwise
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
@@ -63,18 +67,18 @@ def schema() -> dict[str, Any]:
 
 def _complete(described: dict[str, Any], model: type[BaseModel]) -> None:
     """Add what the models do not say: required keys (they default to nothing, so that all are reported at once) and secrets."""
-    required = [_key(name, info) for name, info in model.model_fields.items() if _required(info)]
+    required = [_key(name, info) for name, info in model.model_fields.items() if _required(model, name)]
     if required:
         described["required"] = required
     described.pop("title", None)
     for name, info in model.model_fields.items():
         entry: dict[str, Any] = described["properties"][_key(name, info)]
         entry.pop("title", None)
-        entry["description"] = _meaning(info)
+        entry["description"] = _meaning(model, name)
         if info.annotation is SecretStr:
             secure = {"type": "object", "properties": {"secure": {"type": "string"}}, "required": ["secure"]}
             described["properties"][_key(name, info)] = {
-                "description": _meaning(info),
+                "description": _meaning(model, name),
                 "anyOf": [{"type": "string"}, {**secure, "additionalProperties": False}],
             }
         elif "default" in entry:
@@ -104,19 +108,20 @@ def markdown() -> str:
         "",
         "    # yaml-language-server: $schema=docs/stack.schema.json",
         "",
-        "Inventories of more than a few hundred machines go into a file of their own, in YAML or JSON (faster), because the",
+        "Inventories of more than a few hundred machines go into a file of their own, in YAML or JSON, because the",
         "engine hands the whole configuration to the program in one environment variable of at most 128 KiB:",
         "",
         "    cozystack:nodes: {file: sites/prod.nodes.yaml}",
         "",
     ]
     for name, info in Site.model_fields.items():
-        lines += _section(f"{NAMESPACE}:{_key(name, info)}", info)
+        lines += _section(f"{NAMESPACE}:{_key(name, info)}", name)
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _section(title: str, info: FieldInfo) -> Iterator[str]:
-    yield from (f"## `{title}`", "", _meaning(info) + (" Required." if _required(info) else ""), "")
+def _section(title: str, name: str) -> Iterator[str]:
+    info = Site.model_fields[name]
+    yield from (f"## `{title}`", "", _meaning(Site, name) + (" Required." if _required(Site, name) else ""), "")
     models = list(_models_in(info.annotation))
     if not models:
         yield from (f"{_type(info)}, default {_default('', info)}.", "")
@@ -126,8 +131,8 @@ def _section(title: str, info: FieldInfo) -> Iterator[str]:
                 yield from (f"### {part.__name__}", "", _first_line(part), "")
             yield from ("| key | type | default | meaning |", "|---|---|---|---|")
             for name, field in part.model_fields.items():
-                default = "**required**" if _required(field) else _default(name, field)
-                cells = (f"`{_key(name, field)}`", _type(field), default, _meaning(field))
+                default = "**required**" if _required(part, name) else _default(name, field)
+                cells = (f"`{_key(name, field)}`", _type(field), default, _meaning(part, name))
                 yield table_row(cells)
             yield ""
 
@@ -140,12 +145,25 @@ def _key(name: str, info: FieldInfo) -> str:
     return info.alias or stack_key(name)
 
 
-def _required(info: FieldInfo) -> bool:
-    return _REQUIRED in (info.description or "")
+def _required(model: type[BaseModel], name: str) -> bool:
+    return _REQUIRED in _docstrings(model).get(name, "")
 
 
-def _meaning(info: FieldInfo) -> str:
-    return (info.description or "").replace(_REQUIRED, "").strip()
+def _meaning(model: type[BaseModel], name: str) -> str:
+    return _docstrings(model).get(name, "").replace(_REQUIRED, "").strip()
+
+
+@cache
+def _docstrings(model: type[BaseModel]) -> Mapping[str, str]:
+    """What stands below each attribute. Pydantic could collect it, but would do so in every run: half the time of the import."""
+    [described] = ast.parse(inspect.getsource(model)).body
+    assert isinstance(described, ast.ClassDef)
+    found: dict[str, str] = {}
+    for attribute, text in pairwise(described.body):
+        match attribute, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(written))):
+                found[name] = inspect.cleandoc(written)
+    return found
 
 
 def _default(name: str, info: FieldInfo) -> str:

@@ -52,12 +52,12 @@ class Waits(Model):
 
 
 def _date(value: object) -> object:
-    # YAML knows dates, JSON does not: the same key arrives as a date, as a timestamp or as text.
+    # YAML knows dates, JSON does not: the same key arrives as a date, as a timestamp or as one of the engine's texts.
     if isinstance(value, datetime):
         return value.date()
     if isinstance(value, str):
         try:
-            return date.fromisoformat(value[:10] if value.endswith("T00:00:00Z") else value)
+            return date.fromisoformat(value.removesuffix("T00:00:00Z").removesuffix(" 00:00:00 +0000 UTC"))
         except ValueError as error:
             raise ValueError("a date is written like 2027-01-31") from error
     if isinstance(value, date):

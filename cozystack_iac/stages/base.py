@@ -46,7 +46,8 @@ TOOK = "took"  # output of every stage: when its last run started (UTC) and its 
 class Properties(BaseModel):
     """Inputs or outputs of a stage: frozen, nothing unknown, plain JSON underneath."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Deferred, because the program only declares stages, and no run needs all of them.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 In = TypeVar("In", bound=Properties)

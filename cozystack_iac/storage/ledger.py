@@ -85,7 +85,7 @@ class Entry:
 class LedgerDisk(BaseModel):
     """One line of the ledger as it is kept in the state. Without `verified` everything but the stack file's word is empty."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     wanted: str  # "serial DATA0001"
     approval: str  # "DATA0001"

@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from google.protobuf.empty_pb2 import Empty
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
-from ruamel.yaml.error import YAMLError
+from yaml import YAMLError
 
 from cozystack_iac.talos import machine as facts
 from cozystack_iac.talos.api import common_pb2, lifecycle_pb2, machine_pb2, state_pb2

@@ -28,7 +28,7 @@ T = TypeVar("T")
 class MachineRef(BaseModel):
     """One machine of the cluster, as far as the stages need it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
     role: Literal["controlPlane", "worker"]

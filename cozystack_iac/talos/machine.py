@@ -9,7 +9,7 @@ from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
-from ruamel.yaml import YAML
+from cozystack_iac import go_yaml
 
 T = TypeVar("T")
 Interface = IPv4Interface | IPv6Interface
@@ -304,7 +304,7 @@ def _extension(id_: str, spec: Any) -> Extension:
 
 def _configuration(_id: str, text: str) -> str:
     # The spec is a YAML string that holds the configuration; the configuration itself is a stream of mappings.
-    stream = list(YAML(typ="safe", pure=True).load_all(text))
+    stream = list(go_yaml.load_all(text))
     return stream[0] if len(stream) == 1 and isinstance(stream[0], str) else text
 
 

@@ -29,7 +29,7 @@ CLOCK_TOLERANCE = timedelta(minutes=2)  # certificates and etcd live with this m
 class Target(BaseModel):
     """One machine of the inventory, as far as the plan gate looks at it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
     role: Literal["controlPlane", "worker"]

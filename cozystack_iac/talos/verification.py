@@ -100,7 +100,7 @@ T = TypeVar("T")
 class Wanted(BaseModel):
     """What one machine has to run: `talos` the pinned version, `image` the installer it comes from."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     talos: str
     image: str

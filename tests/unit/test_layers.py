@@ -13,8 +13,8 @@ import cozystack_iac
 PACKAGE = Path(cozystack_iac.__file__).parent
 # A room may use those above it in this list, which is the order in which one reads the product. Rooms of a line are strangers.
 LAYERS = (
-    ("findings", "waiting", "engine_watch", "redaction", "report", "timeline", "yaml_text"),
-    ("releases", "certificates", "residue", "published"),
+    ("findings", "waiting", "engine_watch", "redaction", "report", "timeline", "go_yaml"),
+    ("releases", "certificates", "residue", "published", "yaml_text"),
     ("settings", "kube"),
     ("talos", "record"),
     ("storage", "reachability"),

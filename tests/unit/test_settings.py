@@ -179,7 +179,9 @@ def test_the_public_api_endpoint_is_the_ingress() -> None:
     )
 
 
-@pytest.mark.parametrize("value", ["2027-01-31", date(2027, 1, 31), "2027-01-31T00:00:00Z"])
+@pytest.mark.parametrize(
+    "value", ["2027-01-31", date(2027, 1, 31), "2027-01-31T00:00:00Z", "2027-01-31 00:00:00 +0000 UTC"]
+)
 def test_a_date_may_come_from_yaml_or_json(value: object) -> None:
     assert Allow.model_validate({"guardrail": "STO-012", "reason": "x", "until": value}).until == date(2027, 1, 31)
 

@@ -14,17 +14,17 @@ from cozystack_iac.settings.paths import Step, config_set
 RCH_002 = Rule(
     "RCH-002",
     ERROR,
-    title="the platform is looked at from outside",
-    why="all releases can be ready while nobody can reach any of them; only a look from outside tells",
-    remedy="leave publishing.reachability at check, or say why it is skipped in an override",
+    title="The platform is probed from outside",
+    why="all releases can be ready while nobody can reach the platform; only a probe from outside shows that",
+    remedy="leave publishing.reachability at check, or state in an override why it is skipped",
     overridable=True,
 )
 RCH_003 = Rule(
     "RCH-003",
     ERROR,
-    title="resolvers are addresses",
-    why="a resolver with a name would have to be resolved by the resolver it is compared with",
-    remedy="write e.g. 9.9.9.9, or 10.0.0.53:5353",
+    title="Resolvers are given as IP addresses",
+    why="a resolver given by name would have to be looked up through the very resolver it is compared with",
+    remedy="write, for example, 9.9.9.9 or 10.0.0.53:5353",
 )
 
 
@@ -35,8 +35,8 @@ def judge(survey: Survey) -> Iterator[Finding]:
     if publishing.reachability == "skip":
         path = site.where("publishing", "reachability")
         command = config_set("cozystack:publishing.reachability", "check")
-        fix = "check it, or add RCH-002 with a reason to `allow`"
-        yield RCH_002.at(path, problem="nobody looks at the platform from outside", fix=fix, command=command)
+        fix = "set it to check, or add RCH-002 with a reason to `allow`"
+        yield RCH_002.at(path, problem="the probe from outside is skipped", fix=fix, command=command)
     places: list[tuple[tuple[Step, ...], str]] = [
         (("publishing", "resolvers", index), text) for index, text in enumerate(publishing.resolvers)
     ]
@@ -51,15 +51,15 @@ def skipped(site: Site) -> str:
     """Why nobody looks: the reason of the override, for the stack's outputs. Empty when somebody does."""
     if site.publishing.reachability == "check":
         return ""
-    return next((allow.reason for allow in site.allow if allow.guardrail == RCH_002.code), "no reason was given")
+    return next((allow.reason for allow in site.allow if allow.guardrail == RCH_002.code), "no reason is given")
 
 
 def _resolver(site: Site, path: str, resolver: str) -> Iterator[Finding]:
     try:
         address, _ = endpoint(resolver)
     except ValueError:
-        yield RCH_003.at(path, problem=f"`{short(resolver)}` is no address", fix="write e.g. 9.9.9.9")
+        yield RCH_003.at(path, problem=f"`{short(resolver)}` is not an IP address", fix="write, for example, 9.9.9.9")
         return
     if site.lab is not None and not ip_address(address).is_loopback:
-        fix = "remove `cozystack:lab`, or use a resolver of the lab's"
-        yield RUN_002.at(path, problem=f"the stack is a lab, and asks the resolver {resolver}", fix=fix)
+        fix = "remove `cozystack:lab`, or use a resolver of the lab"
+        yield RUN_002.at(path, problem=f"the stack is a lab, but it uses the resolver {resolver}", fix=fix)

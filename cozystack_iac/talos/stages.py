@@ -97,7 +97,7 @@ class NodeProbeProvider(StageProvider[ProbeInputs, ProbeOutputs]):
         """Asked again right before anything is written: machines and disks change between a preview and its update."""
         if not machines:
             return {}
-        progress.say(f"asking {len(machines)} machines")
+        progress.say(f"checking {len(machines)} machines")
         answers = await ask_all(machines, deadline_s=inputs.deadline_s, identity=inputs.identity)
         verdict = Verdict.of(judge(answers, inputs.talos))
         if verdict.blocking:
@@ -115,12 +115,12 @@ def added(machines: Sequence[Target], known: ProbeInputs | None) -> list[Target]
 def _refused(answers: Sequence[Answer], verdict: Verdict) -> StageFailed:
     errors = [f for f in verdict if f.severity is Severity.ERROR]
     return StageFailed(
-        f"{len(errors)} findings stop the rollout.",
+        f"{len(errors)} findings block the rollout.",
         details={f"{f.code} {f.path}": f"{f.problem}; {f.fix}" for f in errors[:20]}
         | ({"more": f"{len(errors) - 20} findings"} if len(errors) > 20 else {})
         | {"machines": "\n" + matrix.as_text(matrix.rows(answers, list(verdict)))},
-        means="no machine was touched",
-        next_step="correct what is named above and run `pulumi up` again",
+        means="no machine was changed",
+        next_step="fix the findings above, then run `pulumi up` again",
     )
 
 
@@ -210,18 +210,16 @@ class MachineConfigRolloutProvider(StageProvider[RolloutInputs, RolloutOutputs])
         digests = await fleet.digests()
         if not any(digests.values()) and fleet.machines:
             raise StageFailed(
-                "No machine says which configuration it carries.",
+                "No machine reports its configuration.",
                 details={m.name: fleet.seen.get(m.name, "no answer") for m in fleet.machines[:12]},
-                means="nothing is known about drift; the state keeps what it has",
-                next_step="check the way to the machines, then refresh again",
+                means="drift cannot be detected; the state keeps its last values",
+                next_step="check the network path to the machines, then run the refresh again",
             )
         return RolloutOutputs(digests=digests)
 
     async def withdraw(self, inputs: RolloutInputs, outputs: RolloutOutputs, progress: Progress) -> None:
         names = ", ".join(m.name for m in inputs.machines[:8])
-        progress.say(
-            f"the machines keep their configurations ({names}); reset them yourself when they are to be reused"
-        )
+        progress.say(f"the machines keep their configurations ({names}); reset them yourself before reusing them")
 
 
 def concerned_by(new: RolloutInputs, known: RolloutInputs) -> list[str]:
@@ -235,9 +233,9 @@ def _refuse_gaps(inputs: RolloutInputs) -> None:
     without = [m.name for m in inputs.machines if m.name not in inputs.configurations]
     if without:
         raise StageFailed(
-            f"There is no configuration for {', '.join(without)}.",
-            means="the inventory and the generated configurations do not fit; nothing was touched",
-            next_step="report this together with the stack file's inventory",
+            f"The configuration for {', '.join(without)} is missing.",
+            means="the inventory and the generated configurations do not match; no machine was changed",
+            next_step="report this as a bug, together with the stack file's inventory",
         )
 
 
@@ -302,15 +300,16 @@ class EtcdBootstrapProvider(StageProvider[BootstrapInputs, BootstrapOutputs]):
             return BootstrapOutputs(members=await bootstrap.members())
         except TalosError as error:
             raise StageFailed(
-                "No control plane says who the members of etcd are.",
+                "No control plane node returns the etcd member list.",
                 details={"last seen": str(error)},
-                means="nothing is known about drift; the state keeps what it has",
-                next_step="check the way to the control planes and their etcd, then refresh again",
+                means="drift cannot be detected; the state keeps its last values",
+                next_step="check the network path to the control plane nodes and their etcd, then run the refresh "
+                "again",
             ) from None
 
     async def withdraw(self, inputs: BootstrapInputs, outputs: BootstrapOutputs, progress: Progress) -> None:
         progress.say(
-            "etcd and its data stay on the control planes; reset the machines yourself when they are to be reused"
+            "etcd and its data stay on the control plane nodes; reset the machines yourself before reusing them"
         )
 
 

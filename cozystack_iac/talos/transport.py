@@ -143,7 +143,7 @@ class Expected:
         if not peer.in_maintenance:
             raise WrongPeer(address, PeerFault.WANTS_CERTIFICATE if peer.from_talos_ca else PeerFault.NOT_TALOS)
         if self.fingerprint is not None and peer.fingerprint != self.fingerprint:
-            raise WrongPeer(address, PeerFault.FINGERPRINT, f"it shows {peer.fingerprint}")
+            raise WrongPeer(address, PeerFault.FINGERPRINT, f"its fingerprint is {peer.fingerprint}")
 
 
 _ANONYMOUS = anonymous()
@@ -158,12 +158,12 @@ class _Codec(ProtoCodec):
     def encode(self, message: Any, message_type: Any) -> bytes:
         data = super().encode(message, message_type)
         if len(data) > MAX_MESSAGE_BYTES:
-            raise ValueError(f"a request of {len(data)} bytes is larger than a machine accepts")
+            raise ValueError(f"the request of {len(data)} bytes is larger than a machine accepts")
         return data
 
     def decode(self, data: bytes, message_type: Any) -> Any:
         if len(data) > MAX_MESSAGE_BYTES:
-            raise ValueError(f"a reply of {len(data)} bytes is larger than a machine sends")
+            raise ValueError(f"the response of {len(data)} bytes is larger than expected")
         return super().decode(data, message_type)
 
 
@@ -190,7 +190,7 @@ class _Protocol(H2Protocol):
         self.lost = exc
         self.gone.set()
         if not self.first_word.done():
-            self.first_word.set_exception(exc or ConnectionResetError("closed without a word"))
+            self.first_word.set_exception(exc or ConnectionResetError("the connection was closed without a response"))
             self.first_word.exception()  # looked at, so that an abandoned wait leaves no message in the log
         super().connection_lost(exc)
 
@@ -202,7 +202,7 @@ class Connection(Channel):
         super().__init__(address, port, codec=_Codec(), ssl=expected.context)
         self.address = address
         self.peer: Peer | None = None
-        self.doing = "not dialled yet"
+        self.doing = "not connected yet"
         """How far the connection has come, for whoever has to say why there was no answer."""
         self._expected = expected
         self._limits = limits
@@ -228,24 +228,24 @@ class Connection(Channel):
     def why_lost(self) -> TalosError:
         """What a call that ended with its connection should report."""
         lost = getattr(self._protocol, "lost", None) if self._protocol is not None else None
-        return explain(self.address, lost or ConnectionResetError("connection lost"))
+        return explain(self.address, lost or ConnectionResetError("the connection was lost"))
 
     def _protocol_factory(self) -> H2Protocol:
         return _Protocol(Handler(), self._config, self._h2_config)
 
     async def _create_connection(self) -> H2Protocol:
         try:
-            self.doing = "the dial got no answer"
+            self.doing = "the connection attempt got no answer"
             sock = await self._dial()
         except OSError as error:
             raise explain(self.address, error) from None
         handed_over = False
         try:
             await self._take_session()
-            self.doing = "it took the connection and said nothing"
+            self.doing = "it accepted the connection but sent nothing"
             handed_over = True
             protocol = await self._handshake(sock)
-            self.doing = "it is connected but did not reply"
+            self.doing = "it is connected but did not respond"
             return protocol
         except BaseException as error:
             if handed_over:
@@ -273,14 +273,14 @@ class Connection(Channel):
         if peer.in_maintenance:
             return WrongPeer(self.address, PeerFault.MAINTENANCE)
         if self._expected.identity is not None and self._expected.identity.signed_it(peer.der):
-            return Unreachable(self.address, "it is changing its certificate")  # maintenance a moment ago, ours by now
+            return Unreachable(self.address, "it is replacing its certificate")  # maintenance a moment ago, ours by now
         return found if peer.from_talos_ca else WrongPeer(self.address, PeerFault.NOT_TALOS)
 
     async def _dial(self) -> socket.socket:
         loop = asyncio.get_running_loop()
         flags = socket.AI_NUMERICHOST if is_address(self._host) else 0
         found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, flags=flags)
-        error: OSError = OSError(errno.EADDRNOTAVAIL, "no address")
+        error: OSError = OSError(errno.EADDRNOTAVAIL, "there is no address")
         for family, kind, protocol, _, target in found:
             sock = socket.socket(family, kind, protocol)
             sock.setblocking(False)
@@ -306,7 +306,7 @@ class Connection(Channel):
         try:
             der = tls.getpeercert(binary_form=True)
             if der is None:
-                raise WrongPeer(self.address, PeerFault.NOT_TALOS, "it shows no certificate")
+                raise WrongPeer(self.address, PeerFault.NOT_TALOS, "it presented no certificate")
             self.peer = _parsed(self.address, der)
             self._expected.judge(self.address, self.peer)
             if tls.selected_alpn_protocol() != "h2":
@@ -383,10 +383,10 @@ def explain(address: str, error: BaseException) -> TalosError:
     if isinstance(error, TimeoutError):
         return Unreachable(address, "no answer")
     if isinstance(error, OSError) and error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH):
-        return Unreachable(address, "no route to it")
+        return Unreachable(address, "there is no route to it")
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-        return Unreachable(address, "this workstation has no file descriptors left (ulimit -n)")
-    return Unreachable(address, "the connection broke")
+        return Unreachable(address, "this workstation is out of file descriptors (ulimit -n)")
+    return Unreachable(address, "the connection was interrupted")
 
 
 def _parsed(address: str, der: bytes) -> Peer:

@@ -211,7 +211,7 @@ async def test_an_upgrade_does_not_take_a_node_while_another_one_is_still_copied
     monkeypatch.setattr(absences.Absences, "_fetched", _kubeconfig)
     machine: Any = type("M", (), {"name": "n1"})()
     leaving = absences.Absences(cast("Any", None), deadline_s=0.1, progress=Progress("t", write=lambda _: None))
-    with pytest.raises(StageFailed, match="could not be prepared for its absence") as failure:
+    with pytest.raises(StageFailed, match="could not be drained") as failure:
         await leaving.leave(machine)
     assert "pvc-1 (Inconsistent) on n2" in str(failure.value)
 

@@ -81,7 +81,7 @@ class CozystackCluster(ComponentResource):
         self._name, self._site = name, site
         release = releases.find(site.cluster.cozystack)
         if release is None:
-            raise pulumi.RunError(f"Cozystack {site.cluster.cozystack} is not a release this version knows")
+            raise pulumi.RunError(f"Cozystack {site.cluster.cozystack} is not a release that this version supports")
         self._release = release
         self.outputs: dict[str, Any] = {}
         self._zpool_sizes: Input[Mapping[str, int]] = {}
@@ -403,7 +403,7 @@ def own_kubeconfig(text: str, server: str) -> str:
     try:
         return checked(text, server)
     except BadKubeconfig as error:
-        raise pulumi.RunError(f"the cluster's kubeconfig must not be used: {error}") from None
+        raise pulumi.RunError(f"the cluster's kubeconfig cannot be used: {error}") from None
 
 
 def _took(stages: Sequence[StageResource]) -> dict[str, Output[Any]]:
@@ -434,7 +434,7 @@ def _identity(disk: Disk) -> zfs.DiskIdentity:
     """Everything the stack file says about which disk it is; rules have made sure that a data disk has an identity."""
     named = [_one_identity(kind, value) for kind, value in disk.identities if kind != "selector"]
     if not named:
-        raise pulumi.RunError(f"a data disk cannot be named by {disk}; use serial, wwid or byId")
+        raise pulumi.RunError(f"a data disk cannot be identified by {disk}; use serial, wwid or byId")
     return replace(named[0], also=tuple(named[1:]))
 
 

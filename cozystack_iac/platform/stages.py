@@ -57,10 +57,10 @@ class OperatorReadyProvider(StageProvider[OperatorInputs, OperatorOutputs]):
 
         def expired() -> StageFailed:
             return StageFailed(
-                f"Cozystack's operator did not start working ({format_seconds(inputs.deadline_s)} budget used up).",
+                f"The Cozystack operator did not start (timed out after {format_seconds(inputs.deadline_s)}).",
                 details={"missing": missing, "its pods": story.text},
-                means="the chart is installed; the platform does not get on without its operator",
-                next_step="kubectl -n cozy-system logs deploy/cozystack-operator; then run `pulumi up` again",
+                means="the chart is installed, but the platform does not progress without its operator",
+                next_step="check `kubectl -n cozy-system logs deploy/cozystack-operator`, then run `pulumi up` again",
             )
 
         def say(text: str) -> None:
@@ -76,10 +76,10 @@ class OperatorReadyProvider(StageProvider[OperatorInputs, OperatorOutputs]):
                 missing = ", ".join(name for name in installer.PACKAGE_CRDS if name not in established)
                 if not missing:
                     break
-                progress.say(f"waiting for the operator to establish {missing}")
+                progress.say(f"waiting for the operator to create {missing}")
             missing = f"PackageSource {installer.PLATFORM_PACKAGE}"
             appeared = await _source_appears(kube, progress)
-            missing = f"a sign of life: nobody renews lease {LEASE}"
+            missing = f"a heartbeat of the operator: lease {LEASE} is not renewed"
             if not appeared:
                 await _lease_is_renewed(kube, progress)
             await _noted(kube)
@@ -113,7 +113,7 @@ async def _source_appears(kube: Kube, progress: Progress) -> bool:
 
 async def _lease_is_renewed(kube: Kube, progress: Progress) -> None:
     first: object = None
-    progress.say("waiting for a sign of life of the operator")
+    progress.say("waiting for a heartbeat of the operator")
     async for snapshot in kube.watch(LEASES):
         lease = (snapshot.objects or {}).get((installer.OPERATOR_NAMESPACE, LEASE)) or {}
         renewed = (lease.get("spec") or {}).get("renewTime")
@@ -149,14 +149,15 @@ class RootTenantPatchProvider(StageProvider[TenantInputs, TenantOutputs]):
     matters = frozenset({"host", "ingress", "spec"})
 
     async def establish(self, inputs: TenantInputs, progress: Progress) -> TenantOutputs:
-        last = "not asked yet"
+        last = "no answer yet"
 
         def expired() -> StageFailed:
             return StageFailed(
-                f"The root tenant could not be patched ({format_seconds(inputs.deadline_s)} budget used up).",
+                f"The root tenant could not be patched (timed out after {format_seconds(inputs.deadline_s)}).",
                 details={"last seen": last},
-                means="without host and ingress nothing is published; the platform's other parts are not affected",
-                next_step="see releases cozystack-api, tenant-rd and cozystack-basics in cozy-system, then run `pulumi up` again",
+                means="without host and ingress nothing is published; the rest of the platform is not affected",
+                next_step="check the releases cozystack-api, tenant-rd and cozystack-basics in cozy-system, then "
+                "run `pulumi up` again",
             )
 
         async def patched(kube: Kube) -> TenantOutputs:
@@ -167,21 +168,21 @@ class RootTenantPatchProvider(StageProvider[TenantInputs, TenantOutputs]):
                     left = await _patched(kube, inputs.spec, progress)
                     if not left:
                         return TenantOutputs(applied=dict(inputs.spec))
-                    last = f"patched, but not taken over: {', '.join(left)}"
+                    last = f"patched, but not applied yet: {', '.join(left)}"
                     patience = _Patience()
                 except NotFound as error:
                     last = _not_yet(error)
                 except Conflict:
-                    last = "changed by somebody else in the same moment"
+                    last = "someone else changed it at the same time"
                 except (Unavailable, Unreachable) as error:
-                    last = f"no useful answer: {error}"
+                    last = f"unexpected answer: {error}"
                     webhook = webhooks.blamed(str(error))
                     if patience.is_over(webhook) and webhook is not None:
                         raise _broken(webhook, str(error), await webhooks.account(kube, webhook)) from None
                 except Refused as error:
                     if error.status in (400, 422):
                         raise _refused(error) from None
-                    last = f"refused, and asked again: {error}"  # as long as the aggregator's own way in is not open
+                    last = f"rejected, trying again: {error}"  # as long as the aggregator's own way in is not open
                 progress.say(f"waiting for the root tenant ({last})")
                 await asyncio.sleep(TENANT_EVERY_S)
 
@@ -196,8 +197,8 @@ class RootTenantPatchProvider(StageProvider[TenantInputs, TenantOutputs]):
             raise StageFailed(
                 "The root tenant could not be read.",
                 details={"answer": str(error)},
-                means="whether somebody changed it by hand is unknown",
-                next_step="check that the API server can be reached from here, then run `pulumi refresh` again",
+                means="it is unknown whether it was changed by hand",
+                next_step="check that the API server is reachable from here, then run `pulumi refresh` again",
             ) from None
         if found is None:
             return None
@@ -238,20 +239,21 @@ class _Patience:
 
 
 def _broken(webhook: Webhook, answer: str, behind: str) -> StageFailed:
-    look = f"kubectl -n {webhook.namespace} get pods,endpointslices" if webhook.service else "see who serves it"
+    look = f"kubectl -n {webhook.namespace} get pods,endpointslices" if webhook.service else "check what serves it"
     return StageFailed(
-        f"The root tenant cannot be patched: webhook {webhook.name} has not answered for {format_seconds(WEBHOOK_S)}.",
+        f"The root tenant cannot be patched: webhook {webhook.name} has not responded for {format_seconds(WEBHOOK_S)}.",
         details={"behind it": behind, "answer": answer},
-        means="the API server asks it before every such change; while the network settles that passes, but not after minutes",
-        next_step=f"{look}; bring it back, then run `pulumi up` again",
+        means="the API server calls this webhook before every such change; short outages are normal while the "
+        "network starts, but not for minutes",
+        next_step=f"run `{look}`, repair the webhook, then run `pulumi up` again",
     )
 
 
 def _refused(error: Refused) -> StageFailed:
     return StageFailed(
-        "The root tenant refuses what the stack file asks for.",
+        "The root tenant rejects the values of the stack file.",
         details={"answer": str(error)},
-        means="nothing was changed, and asking again would give the same answer",
+        means="nothing was changed, and trying again would give the same answer",
         next_step="correct `tenant` or `publishing.host` in the stack file, then run `pulumi up` again",
     )
 

@@ -52,7 +52,7 @@ STO_006 = Rule(
     "STO-006",
     ERROR,
     title="The number of data disks fits the layout",
-    why="zpool rejects the layout, or creates a pool with less redundancy than expected",
+    why="the zpool command rejects the layout, or creates a pool with less redundancy than expected",
     remedy="add disks, or choose another layout",
 )
 STO_007 = Rule(
@@ -80,7 +80,7 @@ STO_010 = Rule(
     "STO-010",
     ERROR,
     title="Pool names are valid",
-    why="zpool or LINSTOR rejects the name",
+    why="the zpool command or LINSTOR rejects the name",
     remedy="use `data`",
 )
 STO_011 = Rule(

@@ -64,7 +64,7 @@ INV_006 = Rule(
     "INV-006",
     ERROR,
     title="All internal addresses use the same IP family",
-    why="etcd and the kubelets advertise one IP family, so nodes of the other family are unreachable",
+    why="only one IP family is advertised by etcd and the kubelets, so nodes of the other family are unreachable",
     remedy="give every node an internal address of the same IP family",
 )
 INV_008 = Rule(

@@ -10,7 +10,7 @@ ROL_001 = Rule(
     "ROL-001",
     ERROR,
     title="The site has a control plane",
-    why="etcd and the API server have nowhere to run",
+    why="there is nowhere for etcd and the API server to run",
     remedy="make one, three or five nodes control plane nodes",
 )
 ROL_002 = Rule(

@@ -27,7 +27,7 @@ MEM_002 = Rule(
     "MEM-002",
     ERROR,
     title="The remaining control plane nodes are healthy before their number changes",
-    why="etcd needs a majority: if one more member fails, etcd stops, and Kubernetes with it",
+    why="if one more member fails, etcd loses its majority and stops, and Kubernetes with it",
     remedy="bring back the control plane node named in the finding, or declare it lost",
 )
 MEM_003 = Rule(
@@ -41,7 +41,7 @@ MEM_004 = Rule(
     "MEM-004",
     ERROR,
     title="A node of the cluster keeps its role and its address",
-    why="etcd and Kubernetes identify the node by its address, and Talos can change its role only with a reset",
+    why="the node is known to etcd and Kubernetes by its address, and Talos can change its role only with a reset",
     remedy="remove the node in one run, and add it again in the next",
 )
 MEM_005 = Rule(

@@ -136,7 +136,7 @@ NODE_018 = Rule(
     "NODE-018",
     WARNING,
     title="The machine's clock is correct",
-    why="etcd does not start until the clock is synchronized",
+    why="the etcd service does not start until the clock is synchronized",
     remedy="give the machine access to a time server, or set its hardware clock",
 )
 

@@ -19,7 +19,7 @@ DSK_001 = Rule(
     "DSK-001",
     ERROR,
     title="The install disk exists",
-    why="Talos would not be installed, or on a disk nobody chose",
+    why="Talos would not be installed, or would be installed on the wrong disk",
     remedy="set one of the machine's disks",
 )
 DSK_002 = Rule(

@@ -58,7 +58,7 @@ async def test_a_name_that_is_free_or_ours_may_be_used(api: Callable[[Handler], 
 @pytest.mark.parametrize(
     ("handler", "said"),
     [
-        (existing({}), "managed by nobody we know"),
+        (existing({}), "managed by an unknown tool"),
         (existing({"app.kubernetes.io/managed-by": "argocd"}), "managed by argocd"),
         (
             existing({}, {"meta.helm.sh/release-name": "piraeus", "meta.helm.sh/release-namespace": "storage"}),
@@ -78,7 +78,7 @@ async def test_a_name_of_somebody_else_is_refused_with_its_owner(
 
 async def test_no_answer_is_not_taken_for_a_free_name(api: Callable[[Handler], None]) -> None:
     api(away)
-    with pytest.raises(StageFailed, match="could not be found out"):
+    with pytest.raises(StageFailed, match="cannot be determined"):
         await UnclaimedProvider().establish(claims(), SILENT)
 
 
@@ -109,5 +109,5 @@ async def test_all_missing_objects_are_named_at_once(api: Callable[[Handler], No
 
 async def test_no_answer_is_not_taken_for_presence(api: Callable[[Handler], None]) -> None:
     api(away)
-    with pytest.raises(StageFailed, match="could not be found out"):
+    with pytest.raises(StageFailed, match="cannot be determined"):
         await PresentProvider().establish(wanted(), SILENT)

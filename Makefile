@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo; echo "  Variables: STACK=$(STACK) (stack to work on), ARGS='…' (passed on to pulumi or pytest), JOBS=$(JOBS) (test files side by side)"
+	@echo; echo "  Variables: STACK=$(STACK) (stack to work on), ARGS='…' (passed on to pulumi or pytest), JOBS=$(JOBS) (test files in parallel)"
 
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, this is " + sys.version.split()[0])'
@@ -52,10 +52,10 @@ lab-status: $(VENV)/.ready ## Show what the lab is doing
 lab-destroy: $(VENV)/.ready ## `pulumi destroy` of the stack on the lab
 	@$(PY) -m lab pulumi --state $(LAB_STATE) destroy --yes --skip-preview
 
-lab-down: $(VENV)/.ready ## Stop the lab; leaves no process and no port
+lab-down: $(VENV)/.ready ## Stop the lab, with all its processes and ports
 	@$(PY) -m lab down --state $(LAB_STATE)
 
-check: $(VENV)/.ready ## Judge a stack file offline: make check STACK=prod
+check: $(VENV)/.ready ## Check a stack file offline: make check STACK=prod
 	@$(PY) -m cozystack_iac check Pulumi.$(STACK).yaml $(ARGS)
 
 preview: $(VENV)/.ready ## The plan gate: rules, live checks, policies
@@ -67,7 +67,7 @@ up: $(VENV)/.ready ## Install, or continue where an earlier run stopped
 refresh: $(VENV)/.ready ## Show and record drift
 	@$(PY) -m cozystack_iac.runner refresh --stack $(STACK) $(ARGS)
 
-destroy: $(VENV)/.ready ## Forget the stack; data on disks stays
+destroy: $(VENV)/.ready ## Remove the stack's resources; machines and data on disks are kept
 	@$(PY) -m cozystack_iac.runner destroy --stack $(STACK) $(ARGS)
 
 test: tools lint ## All tests
@@ -76,13 +76,13 @@ test: tools lint ## All tests
 test-unit: $(VENV)/.ready ## Fast tests: pure code and mocks
 	@$(PY) $(PYTEST) tests/unit $(ARGS)
 
-test-quick: $(VENV)/.ready ## All tests that need neither engine nor toolchain, whole installs in memory included
+test-quick: $(VENV)/.ready ## All tests that need neither engine nor toolchain, including full installs in memory
 	@$(PY) $(PYTEST) tests/stories tests/servers tests/properties tests/vectors tests/unit $(ARGS)
 
 test-engine: tools ## The real engine on the lab
 	@$(PY) $(PYTEST) tests/engine tests/faults $(ARGS)
 
-test-long: tools ## Everything, with every case of the matrices of which `test` plays a sample
+test-long: tools ## Everything, including all cases of the matrices of which `test` runs a sample
 	@COZYSTACK_IAC_TEST_LONG=1 $(PY) $(PYTEST) $(LONG_FIRST) $(ARGS)
 
 lint: $(VENV)/.ready ## Formatting, lint and types
@@ -94,10 +94,10 @@ format: $(VENV)/.ready ## Format the code
 docs: $(VENV)/.ready ## Generate docs/settings.md, docs/findings.md and the schema
 	@$(PY) -m cozystack_iac docs
 
-bench: $(VENV)/.ready ## Benchmarks, as ratios against a floor in the same run
+bench: $(VENV)/.ready ## Benchmarks, as ratios to a floor measured in the same run
 	@for each in $(filter-out __init__,$(basename $(notdir $(wildcard bench/*.py)))); do $(PY) -m bench.$$each || exit 1; done
 
-lock: ## Renew requirements.lock from pyproject.toml
+lock: ## Update requirements.lock from pyproject.toml
 	@$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 		--all-extras pyproject.toml -o requirements.lock
 

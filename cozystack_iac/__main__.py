@@ -42,9 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cozystack_iac", description="Judge stack files of cozystack-iac offline.")
+    parser = argparse.ArgumentParser(prog="cozystack_iac", description="Check stack files of cozystack-iac offline.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    check = commands.add_parser("check", help="judge a stack file; exit code 1 when it cannot be carried out")
+    check = commands.add_parser("check", help="check a stack file; exit code 1 if it has errors")
     check.add_argument("stack_file", type=Path, metavar="STACKFILE", help="e.g. Pulumi.prod.yaml")
     check.add_argument("--format", choices=sorted(_FORMATS), default="table", help="default: table")
     check.set_defaults(run=_check)
@@ -53,17 +53,19 @@ def _parser() -> argparse.ArgumentParser:
     docs = commands.add_parser("docs", help="write the generated documents")
     docs.add_argument("folder", type=Path, nargs="?", default=Path("docs"), help="default: docs")
     docs.set_defaults(run=_docs)
-    state = commands.add_parser("status", help="how far the platform is; exit code 0 ready, 1 not ready, 2 unknown")
+    state = commands.add_parser(
+        "status", help="show how far the platform is; exit code 0 ready, 1 not ready, 2 unknown"
+    )
     _on_cluster(state)
     state.set_defaults(run=_status)
-    help_ = "look at a cluster and write a support bundle without secrets; nothing is sent anywhere"
+    help_ = "collect a support bundle from a cluster, without secrets; nothing is sent anywhere"
     support = commands.add_parser("bundle", help=help_)
     _on_cluster(support)
     support.add_argument(
-        "--stack", type=Path, metavar="STACKFILE", help="adds its findings, and how machines and names answer"
+        "--stack", type=Path, metavar="STACKFILE", help="add its findings, and how machines and public names respond"
     )
     support.add_argument(
-        "--out", type=Path, default=bundle.FOLDER, help=f"folder for the archive; default: {bundle.FOLDER}"
+        "--out", type=Path, default=bundle.FOLDER, help=f"directory for the archive; default: {bundle.FOLDER}"
     )
     support.set_defaults(run=_bundle)
     return parser
@@ -71,9 +73,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def _on_cluster(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--kubeconfig", type=Path, required=True, help="of the cluster; nothing is taken from the environment"
+        "--kubeconfig",
+        type=Path,
+        required=True,
+        help="kubeconfig of the cluster; nothing is taken from the environment",
     )
-    command.add_argument("--context", default="", help="default: the file's current one")
+    command.add_argument("--context", default="", help="default: the current context of the file")
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -94,7 +99,7 @@ def _bundle(options: argparse.Namespace) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(path.absolute())
-    print("Nothing was sent anywhere. Look through it before you hand it to anybody; issue.md in it is ready to paste.")
+    print("Nothing was sent anywhere. Review the bundle before you share it; issue.md in it is ready to paste.")
     return 0
 
 

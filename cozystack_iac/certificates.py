@@ -17,16 +17,16 @@ WARNED_BEFORE = timedelta(days=60)  # earlier than that, or nobody would ever se
 CRT_020 = Rule(
     "CRT-020",
     WARNING,
-    title="client certificates hold for a while",
-    why="once it has ended nobody gets in with it, and a file that was handed out is not renewed by itself",
-    remedy="run `pulumi up` in the last 30 days of the certificate: it renews it; then hand the new file out",
+    title="Client certificates do not expire soon",
+    why="once the certificate expires, nobody can use it to log in, and copies that were handed out are not renewed",
+    remedy="run `pulumi up` within the last 30 days of the certificate to renew it, then distribute the new file",
 )
 CRT_021 = Rule(
     "CRT-021",
     ERROR,
-    title="client certificates hold",
-    why="no machine and no API server accepts it any more",
-    remedy="run `pulumi refresh`, then `pulumi up`: the certificate is renewed from the cluster's secrets",
+    title="Client certificates are valid",
+    why="no machine and no API server accepts an expired certificate",
+    remedy="run `pulumi refresh`, then `pulumi up`: this renews the certificate from the cluster's secrets",
 )
 
 
@@ -42,15 +42,16 @@ def judge(subject: str, certificate: str | bytes | None, path: str, now: datetim
     if left <= timedelta(0):
         yield CRT_021.at(
             path,
-            problem=f"{subject} ended on {end:%Y-%m-%d}",
-            fix="run `pulumi refresh`, then `pulumi up`: it is renewed from the cluster's secrets",
+            problem=f"{subject} expired on {end:%Y-%m-%d}",
+            fix="run `pulumi refresh`, then `pulumi up`: this renews it from the cluster's secrets",
         )
     elif left < WARNED_BEFORE:
         start = end - RENEWED_BEFORE
         yield CRT_020.at(
             path,
-            problem=f"{subject} ends on {end:%Y-%m-%d}, in {left.days} days",
-            fix=f"run `pulumi up` between {start:%Y-%m-%d} and {end:%Y-%m-%d}: it renews it; then hand the new file out",
+            problem=f"{subject} expires on {end:%Y-%m-%d}, in {left.days} days",
+            fix=f"run `pulumi up` between {start:%Y-%m-%d} and {end:%Y-%m-%d} to renew it, then distribute "
+            "the new file",
         )
 
 

@@ -53,7 +53,7 @@ class CozystackCluster(ComponentResource):
         self._name, self._site = name, site
         release = releases.find(site.cluster.cozystack)
         if release is None:
-            raise pulumi.RunError(f"Cozystack {site.cluster.cozystack} is not a release this version knows")
+            raise pulumi.RunError(f"Cozystack {site.cluster.cozystack} is not a release that this version supports")
         self._release = release
         self.outputs: dict[str, Any] = {}
         self._access = Access()
@@ -186,7 +186,7 @@ def own_kubeconfig(text: str, server: str) -> str:
     try:
         return checked(text, server)
     except BadKubeconfig as error:
-        raise pulumi.RunError(f"the cluster's kubeconfig must not be used: {error}") from None
+        raise pulumi.RunError(f"the cluster's kubeconfig cannot be used: {error}") from None
 
 
 def _took(declared: Sequence[StageResource[Any]]) -> dict[str, Output[Any]]:

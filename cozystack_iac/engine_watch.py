@@ -131,4 +131,4 @@ async def until_gone(
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await task
-            raise EngineGone("the engine is gone; run `pulumi up` again: it continues from here")
+            raise EngineGone("the Pulumi engine has exited; run `pulumi up` again: it continues from here")

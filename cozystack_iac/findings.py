@@ -137,7 +137,7 @@ def rules() -> tuple[Rule, ...]:
 def summary(verdict: Verdict) -> str:
     """One line: how many of what."""
     if not verdict.findings:
-        return "nothing to say: the stack file is fine"
+        return "no findings: the stack file is fine"
     counts = [(verdict.count(severity), severity.value) for severity in Severity]
     return ", ".join(f"{count} {word}{'s' if count != 1 else ''}" for count, word in counts if count)
 
@@ -167,7 +167,7 @@ def as_json(verdict: Verdict) -> str:
 
 def as_markdown(verdict: Verdict) -> str:
     """The verdict as a Markdown table, for pull requests."""
-    lines = ["| | code | where | problem | fix |", "|---|---|---|---|---|"]
+    lines = ["| severity | code | where | problem | fix |", "|---|---|---|---|---|"]
     for finding in verdict.findings:
         fix = (
             finding.fix if finding.command is None else f"{finding.fix}: `{'`, `'.join(finding.command.splitlines())}`"
@@ -199,7 +199,7 @@ def _cell(text: str) -> str:
 def stop(verdict: Verdict) -> NoReturn:
     """End the Pulumi program with the table. The engine prints a `RunError` without a traceback."""
     sys.tracebacklimit = 0  # belt and braces: a host that does not know RunError must not show frames either
-    raise pulumi.RunError(f"the stack file cannot be carried out\n\n{table(verdict)}")
+    raise pulumi.RunError(f"the stack file has errors\n\n{table(verdict)}")
 
 
 def block(finding: Finding) -> str:

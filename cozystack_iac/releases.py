@@ -275,7 +275,7 @@ KNOWN_BROKEN: Mapping[str, KnownBroken] = {
             "isp-hosted",
             _version("1.0.0"),
             None,
-            "the variant switches off the system bundle everything in it depends on: no package ever becomes ready",
+            "the variant disables the system bundle that everything in it depends on, so no package ever becomes ready",
             "set platform.bundles.system to true (networking is then a no-op) and, from 1.5 on, "
             "disable cozystack.backupstrategy-controller",
             "cozystack commit 0bfbff26f, after 1.6.2",
@@ -284,24 +284,26 @@ KNOWN_BROKEN: Mapping[str, KnownBroken] = {
             "dashboard-without-oidc",
             _version("1.4.0"),
             _version("1.5.0"),
-            "the dashboard's token proxy restarts for ever and never listens; whatever depends on the dashboard never gets ready",
-            "switch OIDC on, or use 1.5.0 or later",
+            "the dashboard's token proxy restarts forever and never listens, so nothing that depends on "
+            "the dashboard becomes ready",
+            "enable OIDC, or use 1.5.0 or later",
             "cozystack#2869, fixed by 2abc7c2ab",
         ),
         KnownBroken(
             "oidc-at-install",
             _version("1.0.0"),
             _OIDC_AT_INSTALL,
-            "the dashboard looks Keycloak up through an ingress that comes after the dashboard: a deadlock",
-            f"leave access.keycloakInternalUrl unset or set it to {KEYCLOAK_INTERNAL_URL}",
+            "the dashboard reaches Keycloak through an ingress that is installed after the dashboard, "
+            "which is a deadlock",
+            f"remove access.keycloakInternalUrl, or set it to {KEYCLOAK_INTERNAL_URL}",
             "cozystack#3288, cozystack#3289",
         ),
         KnownBroken(
             "oidc-off-again",
             _version("1.0.0"),
             _version("1.6.1"),
-            "once on, OIDC cannot be switched off: keycloak-configure hangs in its deletion",
-            "do not toggle it, or use 1.6.1 or later",
+            "once enabled, OIDC cannot be disabled: keycloak-configure hangs while it is deleted",
+            "do not change it, or use 1.6.1 or later",
             "cozystack#3478",
         ),
     )

@@ -110,7 +110,7 @@ class Engine:
             self._release_dead_lock()
         code = self._call([operation, *self._options(operation), *extra])
         if code == 0 and operation == "up" and self._pending_creates():
-            print("clearing pending creates that an earlier, killed run left in the state", flush=True)
+            print("clearing pending creates left in the state by an earlier run that was killed", flush=True)
             code = self._call(
                 ["refresh", *self._options("refresh"), "--yes", "--clear-pending-creates", "--skip-preview"]
             )
@@ -148,7 +148,8 @@ class Engine:
         for lock in held:
             if lock.is_dead(socket.gethostname()):
                 print(
-                    f"removing the lock of process {lock.pid}, which died (held since {lock.since:%Y-%m-%d %H:%M:%S} UTC)",
+                    f"removing the lock of process {lock.pid}, which is dead (held since "
+                    f"{lock.since:%Y-%m-%d %H:%M:%S} UTC)",
                     flush=True,
                 )
                 lock.path.unlink(missing_ok=True)
@@ -196,7 +197,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="cozystack-iac", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("operation", choices=sorted(GATED | LOCKING))
     parser.add_argument("--stack", required=True)
-    parser.add_argument("--project", type=Path, default=ROOT, help="folder with Pulumi.yaml (default: this checkout)")
+    parser.add_argument(
+        "--project", type=Path, default=ROOT, help="directory with Pulumi.yaml (default: this checkout)"
+    )
     options, extra = parser.parse_known_args(argv)
     try:
         return Engine(options.stack, env=os.environ, project=options.project).run(options.operation, extra)
@@ -204,7 +207,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; `make up` continues from here", file=sys.stderr)
+        print("interrupted; run `make up` to continue from here", file=sys.stderr)
         return 130
 
 

@@ -54,7 +54,7 @@ def addresses(site: Site) -> dict[str, str]:
     labels += [published.GRAFANA, published.ALERTA] if site.tenant.monitoring and site.tenant.ingress else []
     found = {label: published.url(label, site.publishing.host, site.https_port) for label in labels}
     found["kubernetes"] = site.endpoint if site.cluster.variant == "talos" else "the cluster's own endpoint"
-    found["tenants' kubeconfigs"] = site.api_server_endpoint
+    found["tenant kubeconfigs"] = site.api_server_endpoint
     return found
 
 
@@ -64,7 +64,7 @@ def access_summary(site: Site) -> dict[str, str]:
     if site.cluster.variant == "talos":
         found["talosconfig"] = "pulumi stack output talosconfig --show-secrets"
     else:
-        found["kubeconfig"] = "the file that cluster.access names"
+        found["kubeconfig"] = "the file set in cluster.access"
     found["how to log in"] = _way_in(site)
     found["login"] = secrets(site)[0].command
     return found
@@ -101,7 +101,7 @@ def overrides(site: Site) -> list[str]:
 
 def _way_in(site: Site) -> str:
     if not site.access.oidc:
-        return "open the dashboard and paste the token that the command below shows"
+        return "open the dashboard and paste the token shown by the command below"
     return (
         "sign in to Keycloak as admin and create a user in the realm cozy with a verified e-mail address and the group "
         "cozystack-cluster-admin; that user signs in to the dashboard"
@@ -116,7 +116,7 @@ def markdown(site: Site, own: str) -> str:
     parts = [
         _table(("address", "where"), addresses(site)),
         f"**How to log in:** {_way_in(site)}.",
-        _table(("credential", "how to show it"), {s.purpose: f"`{s.command}`" for s in secrets(site)}),
+        _table(("credential", "command to show it"), {s.purpose: f"`{s.command}`" for s in secrets(site)}),
         _table(("what", "version"), versions(site, own)),
     ]
     said = overrides(site)

@@ -63,37 +63,39 @@ def _parser() -> argparse.ArgumentParser:
         "--state",
         type=Path,
         default=argparse.SUPPRESS,
-        help="directory that holds everything of this lab (default: $COZYSTACK_IAC_LAB or .lab)",
+        help="directory for all files of this lab (default: $COZYSTACK_IAC_LAB or .lab)",
     )
 
     up = commands.add_parser("up", parents=[state], help="start the lab and return when it is ready")
-    up.add_argument("--scenario", default="three-nodes", help="a file, or the name of one in lab/scenarios")
-    up.add_argument("--prefix", help="move every address to another loopback /16, written like 127.20")
-    up.add_argument("--foreground", action="store_true", help="stay in this terminal; ^C takes the lab down")
+    up.add_argument("--scenario", default="three-nodes", help="a file, or the name of a scenario in lab/scenarios")
+    up.add_argument("--prefix", help="move every address to another loopback /16, for example 127.20")
+    up.add_argument("--foreground", action="store_true", help="stay in this terminal; ^C stops the lab")
     up.add_argument(
         "--held", action="store_true", help=argparse.SUPPRESS
     )  # stdin is the lifeline of whoever started it
     up.set_defaults(run=_up)
 
-    status = commands.add_parser("status", parents=[state], help="what runs; exit 0 healthy, 1 not, 3 nothing runs")
+    status = commands.add_parser(
+        "status", parents=[state], help="show what is running; exit code 0 healthy, 1 unhealthy, 3 not running"
+    )
     status.set_defaults(run=_status)
 
-    down = commands.add_parser("down", parents=[state], help="end the lab, also what a crash left of it")
+    down = commands.add_parser("down", parents=[state], help="stop the lab, and clean up after a crash")
     down.set_defaults(run=_down)
 
-    play_ = commands.add_parser("play", parents=[state], help="the main job from nothing to an installed platform")
-    play_.add_argument("--scenario", default="three-nodes", help="a file, or the name of one in lab/scenarios")
-    play_.add_argument("--stack-file", type=Path, help="another stack file than Pulumi.lab.yaml")
+    play_ = commands.add_parser("play", parents=[state], help="install the platform from scratch (the main job)")
+    play_.add_argument("--scenario", default="three-nodes", help="a file, or the name of a scenario in lab/scenarios")
+    play_.add_argument("--stack-file", type=Path, help="a stack file other than Pulumi.lab.yaml")
     play_.set_defaults(run=_play)
 
-    engine = commands.add_parser("pulumi", parents=[state], help="an engine operation on the lab's stack")
+    engine = commands.add_parser("pulumi", parents=[state], help="run an engine operation on the lab's stack")
     engine.add_argument("operation", choices=["preview", "up", "refresh", "destroy"])
-    engine.add_argument("flags", nargs=argparse.REMAINDER, help="passed on to the engine")
+    engine.add_argument("flags", nargs=argparse.REMAINDER, help="arguments for the engine")
     engine.set_defaults(run=_pulumi)
 
-    logs = commands.add_parser("logs", parents=[state], help="show a log, or the names of all")
+    logs = commands.add_parser("logs", parents=[state], help="show a log, or the names of all logs")
     logs.add_argument("name", nargs="?", help="a process, supervisor, or events")
-    logs.add_argument("-f", "--follow", action="store_true", help="go on as it grows")
+    logs.add_argument("-f", "--follow", action="store_true", help="follow the log")
     logs.set_defaults(run=_logs)
     return parser
 
@@ -110,7 +112,8 @@ def _up(args: argparse.Namespace, state: StateDir, console: Console) -> int:
         console.print(f"lab {record.scenario} is already running in {state.root}")
         return OK if record.healthy else RED
     console.print(
-        f"lab {record.scenario} is ready: control plane {record.control_plane_s} s, in all {record.ready_s} s"
+        f"lab {record.scenario} is ready: control plane after {record.control_plane_s} s, everything "
+        f"after {record.ready_s} s"
     )
     return OK
 
@@ -121,7 +124,7 @@ def _scenario(given: str, prefix: str | None) -> Scenario:
         path = _SCENARIOS / f"{given}.yaml"
     if not path.exists():
         known = ", ".join(sorted(each.stem for each in _SCENARIOS.glob("*.yaml")))
-        raise ScenarioError(f"{given} is neither a file nor one of the scenarios: {known}")
+        raise ScenarioError(f"{given} is neither a file nor one of these scenarios: {known}")
     chosen = scenario.load(path)
     return chosen.relocated(prefix) if prefix else chosen
 
@@ -133,7 +136,7 @@ def _status(args: argparse.Namespace, state: StateDir, console: Console) -> int:
         return NOT_RUNNING
     console.print(_table(record))
     if not record.alive:
-        console.print("the supervisor is gone: `python -m lab down` cleans up what it left", style="red")
+        console.print("the supervisor is not running; `python -m lab down` cleans up after it", style="red")
     for problem in record.problems:
         console.print(f"problem: {problem}", style="red", markup=False)
     peak = record.memory.peak_bytes
@@ -161,15 +164,15 @@ def _table(record: Record) -> Table:
 def _down(args: argparse.Namespace, state: StateDir, console: Console) -> int:
     done = launch.down(state)
     for name in done.forced:
-        console.print(f"had to be ended: {name}", style="yellow")
+        console.print(f"had to be killed: {name}", style="yellow")
     if not done.was_there:
         console.print(f"no lab is running in {state.root}")
         return OK
     if not done.orderly:
-        console.print(f"the supervisor did not stop in order; see {state.supervisor_log}", style="yellow")
+        console.print(f"the supervisor did not stop cleanly; see {state.supervisor_log}", style="yellow")
     for port in done.taken:
-        console.print(f"port {port} is open again: another program took it", style="yellow")
-    console.print(f"the lab is down after {done.seconds} s")
+        console.print(f"port {port} is in use again by another program", style="yellow")
+    console.print(f"the lab was stopped within {done.seconds} s")
     return OK
 
 
@@ -188,7 +191,7 @@ def _logs(args: argparse.Namespace, state: StateDir, console: Console) -> int:
             console.print(f"{name:<26}{path.stat().st_size // 1024:>8} KiB")
         return OK
     if args.name not in known:
-        raise LabFailed(f"no log called {args.name}; there are: {', '.join(known) or 'none'}")
+        raise LabFailed(f"there is no log called {args.name}; available logs: {', '.join(known) or 'none'}")
     with known[args.name].open(encoding="utf-8", errors="replace") as log:
         while True:
             sys.stdout.writelines(log)

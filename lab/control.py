@@ -44,9 +44,9 @@ def ask(path: Path, question: str, *, timeout_s: float = 30.0, **arguments: Any)
             with connection.makefile("rb") as lines:
                 line = lines.readline()
     except OSError as error:
-        raise ControlError(f"the lab does not answer at {path}: {error}") from None
+        raise ControlError(f"the lab does not respond at {path}: {error}") from None
     if not line:
-        raise ControlError(f"the lab at {path} hung up without an answer")
+        raise ControlError(f"the lab at {path} closed the connection without a response")
     reply = json.loads(line)
     if "error" in reply:
         raise ControlError(str(reply["error"]))

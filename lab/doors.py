@@ -55,11 +55,14 @@ def _refusal(door: Door) -> str | None:
             probe.listen(1)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                return f"taken by {holder(door)}"
+                return f"already used by {holder(door)}"
             if error.errno == errno.EADDRNOTAVAIL:
-                return f"not an address of this machine; on macOS add it with `sudo ifconfig lo0 alias {door.address}`"
+                return (
+                    "it is not an address of this machine; on macOS add it with `sudo ifconfig lo0 alias "
+                    f"{door.address}`"
+                )
             if error.errno == errno.EACCES:
-                return "needs privileges; set a port above 1023 in the scenario"
+                return "it needs privileges; set a port above 1023 in the scenario"
             return str(error)
     return None
 
@@ -69,18 +72,18 @@ def holder(door: Door) -> str:
     try:
         sockets = psutil.net_connections("tcp")
     except psutil.AccessDenied:
-        return "a process this user may not see"
+        return "a process that this user may not see"
     for each in sockets:
         if each.status != psutil.CONN_LISTEN or not each.laddr or each.laddr.port != door.port:
             continue
         if each.laddr.ip in (door.address, "0.0.0.0", "::"):
             return _name(each.pid)
-    return "a process this user may not see"
+    return "a process that this user may not see"
 
 
 def _name(pid: int | None) -> str:
     if pid is None:
-        return "a process this user may not see"
+        return "a process that this user may not see"
     try:
         process = psutil.Process(pid)
         return f"pid {pid}, {' '.join(' '.join(process.cmdline()).split())[:100] or process.name()}"

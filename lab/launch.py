@@ -127,7 +127,7 @@ def foreground(state: StateDir, scenario: Scenario, console: Console, *, held: b
 def prepare(state: StateDir, scenario: Scenario, console: Console) -> toolchain.Toolchain:
     """Tools there, remains of a crash gone, addresses free, scenario written down. Raises LabFailed, ToolchainError."""
     if len(os.fsencode(state.socket)) > SOCKET_PATH_BYTES:
-        raise LabFailed(f"{state.root} is too long a path for a unix socket inside; choose a shorter one with --state")
+        raise LabFailed(f"the path {state.root} is too long for a unix socket; choose a shorter one with --state")
     state.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     tools = toolchain.ensure(state.root, only=BINARIES, console=console)
     record = state.read()
@@ -135,7 +135,7 @@ def prepare(state: StateDir, scenario: Scenario, console: Console) -> toolchain.
         _clean(state, record)
     if problems := address_problems(scenario):
         raise LabFailed(
-            "these addresses of the scenario cannot be used:\n" + "\n".join(f"  {line}" for line in problems)
+            "these addresses of the scenario are not available:\n" + "\n".join(f"  {line}" for line in problems)
         )
     state.scenario.write_text(scenario.model_dump_json(by_alias=True, indent=1), encoding="utf-8")
     return tools
@@ -147,8 +147,8 @@ def _running(state: StateDir, scenario: Scenario) -> Record | None:
         return None
     if record.fingerprint != fingerprint(scenario):
         raise LabFailed(
-            f"a lab with another scenario ({record.scenario}) is running in {state.root}.\n"
-            f"  next  `python -m lab down`, then `up` again; or another --state directory and another /16"
+            f"a lab with a different scenario ({record.scenario}) is running in {state.root}.\n  next  "
+            "run `python -m lab down`, then `up` again; or use another --state directory and another /16"
         )
     return record
 
@@ -172,7 +172,7 @@ def _until_ready(state: StateDir, pid: int, exited: Callable[[], int | None]) ->
 
 def _why_not(state: StateDir, record: Record | None) -> str:
     reason = "\n".join(record.problems) if record is not None and record.problems else tail(state.supervisor_log)
-    return f"the lab did not start.\n{reason}\n  next  the logs are in {state.logs}"
+    return f"the lab did not start.\n{reason}\n  next  check the logs in {state.logs}"
 
 
 def down(state: StateDir) -> Down:
@@ -201,7 +201,7 @@ def _clean(state: StateDir, record: Record) -> list[str]:
     survivors = [each for each in left if each.identity.alive()]
     ended = belongings.end(belongings.mark(state.root))
     if survivors:
-        raise LabFailed(f"these processes of the lab could not be ended: {', '.join(map(_named, survivors))}")
+        raise LabFailed(f"these processes of the lab could not be stopped: {', '.join(map(_named, survivors))}")
     state.forget()
     return [*map(_named, left), *ended]
 

@@ -56,7 +56,11 @@ def play(state: StateDir, scenario: Scenario, console: Console, stack_file: Path
             code = _installed(_Play(played, state, scenario, stack_file, console, began), lab.record)
         except KeyboardInterrupt:
             played.end()
-            after = "ends with it" if lab.started else "was running before and goes on: `make lab-down` ends it"
+            after = (
+                "is stopped as well"
+                if lab.started
+                else "was already running and keeps running: `make lab-down` stops it"
+            )
             console.print(f"interrupted; the lab {after}")
             raise
         lab.stays()
@@ -89,12 +93,14 @@ def _installed(play: _Play, lab: Record) -> int:
         span = (began_at, _now(state))
         phases.append((title, time.monotonic() - started))
         if code:
-            console.print(f"{operation} failed; the lab goes on running: `make lab` continues, `make lab-down` ends it")
+            console.print(
+                f"{operation} failed; the lab keeps running: run `make lab` to continue, or `make lab-down` to stop it"
+            )
             return code
     console.print(_summary(play.session))
     console.print(_times(phases, lab.control_plane_s, time.monotonic() - play.began))
     _compare(play, span)
-    console.print("the lab goes on running: `make lab-status` shows it, `make lab-down` ends it")
+    console.print("the lab keeps running: `make lab-status` shows it, `make lab-down` stops it")
     return 0
 
 
@@ -116,9 +122,9 @@ def _compare(play: _Play, span: tuple[float, float]) -> None:
     took_s = span[1] - span[0]
     late_s = (took_s - path.total_s) / scenario.scale  # as this machine's clock counts
     play.console.print(
-        f"{took_s / path.total_s:.2f} times the critical path, {late_s:.0f} s of this machine's: each second it computes is "
-        f"{scenario.scale:.0f} s of the lab's. At life's own pace the same {late_s:.0f} s would make "
-        f"{1 + late_s / path.total_s:.2f} times"
+        f"the install took {took_s / path.total_s:.2f} times the critical path, with {late_s:.0f} s of "
+        f"overhead on this machine: one second here is {scenario.scale:.0f} s of lab time. In real time, "
+        f"the same {late_s:.0f} s would make {1 + late_s / path.total_s:.2f} times"
     )
 
 
@@ -146,9 +152,9 @@ def _summary(stack: Session) -> Table:
 
 
 def _times(phases: list[tuple[str, float]], control_plane_s: float | None, total_s: float) -> Table:
-    table = Table(title="times", title_justify="left", show_header=False)
+    table = Table(title="durations", title_justify="left", show_header=False)
     table.add_row("control plane ready", f"{control_plane_s} s")
     for title, seconds in phases:
         table.add_row(title, f"{seconds:.1f} s")
-    table.add_row("in all, tools not counted", f"{total_s:.1f} s")
+    table.add_row("total, without building tools", f"{total_s:.1f} s")
     return table

@@ -111,9 +111,7 @@ class Supervisor:
                 before = time.monotonic()
                 await asyncio.sleep(beat_s)
                 if (late_s := time.monotonic() - before - beat_s) > STANDSTILL_S:
-                    self._problem(
-                        f"the lab stood still for {late_s:.0f} s; where it stood is in {self._state.supervisor_log}"
-                    )
+                    self._problem(f"the lab was blocked for {late_s:.0f} s; see {self._state.supervisor_log} for where")
 
     def _end_with_holder(self, lifeline: int, loop: asyncio.AbstractEventLoop) -> None:
         """In a thread: even a lab whose loop is stuck ends with its holder, by force if it must."""
@@ -161,7 +159,7 @@ class Supervisor:
         finally:
             stopped.cancel()
         if not starting.done():
-            raise LabFailed("stopped while it was starting")
+            raise LabFailed("the lab was stopped while it was starting")
         await starting
 
     def _simulate(self, world: World, name: str, work: Coroutine[Any, Any, None]) -> None:
@@ -185,7 +183,7 @@ class Supervisor:
 
     def _gone_wrong(self, event: Event) -> None:
         if (event.subject, event.what) == ("platform", "write refused"):
-            self._problem(f"the API server refused what the simulated platform wrote: {event.data.get('message')}")
+            self._problem(f"the API server rejected an object of the simulated platform: {event.data.get('message')}")
         if (event.subject, event.what) == ("lab", "machine simulator crashed"):
             self._problem(f"the simulator of {event.data.get('task')} crashed: {event.data.get('error')}")
 

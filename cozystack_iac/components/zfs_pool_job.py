@@ -85,7 +85,7 @@ def _identity(disk: Disk) -> zfs.DiskIdentity:
     """Everything the stack file says about which disk it is; rules have made sure that a data disk has an identity."""
     named = [_one_identity(kind, value) for kind, value in disk.identities if kind != "selector"]
     if not named:
-        raise pulumi.RunError(f"a data disk cannot be named by {disk}; use serial, wwid or byId")
+        raise pulumi.RunError(f"a data disk cannot be identified by {disk}; use serial, wwid or byId")
     return replace(named[0], also=tuple(named[1:]))
 
 

@@ -31,24 +31,24 @@ FOLDER = Path(".cozystack") / "bundles"  # below the project: Pulumi starts prov
 MOMENTS = 2000  # lines of the timeline
 
 README = """\
-Support bundle of cozystack-iac, made on {when}.
+Support bundle of cozystack-iac, created on {when}.
 
-Nothing of it was sent anywhere. Secrets were taken out by their shape: keys, tokens, certificates, passwords. Names and
-addresses of the site are still in it: look through it before you hand it to anybody.
+Nothing was sent anywhere. Keys, tokens, certificates and passwords were removed by pattern. The bundle still contains
+names and addresses of the site: review it before you share it.
 
-  issue.md        a text ready to paste, and for which project it is
-  failure.txt     what the run said
-  diagnosis.txt   known failures that were recognised, with their way out
-  signs.txt       what is not well in the cluster, in the API's words
+  issue.md        an issue report ready to paste, and the project it is for
+  failure.txt     the error message of the run
+  diagnosis.txt   known failures that were recognized, with their fixes
+  signs.txt       problems in the cluster, as the API reports them
   states.txt      every condition of releases, packages, sources, nodes, APIs and certificates
   events.txt      warnings of the last hour, each kind once
-  logs/           last lines of containers that do not run
-  probes.txt      how machines and public names answered; the API server's own checks
-  timeline.txt    when what was last seen to change
-  findings.json   the verdict on the stack file, where it was known
-  versions.json   what runs here
-  record.json     the record of the install in the cluster
-  gaps.txt        questions that got no answer: nothing may be concluded from their silence
+  logs/           last lines of containers that are not running
+  probes.txt      responses of machines and public names; the API server's own checks
+  timeline.txt    when each condition last changed
+  findings.json   the findings on the stack file, if it was available
+  versions.json   installed versions
+  record.json     the install record in the cluster
+  gaps.txt        queries that got no answer, so nothing can be concluded from them
 """
 
 
@@ -73,7 +73,7 @@ def files(case: Case) -> dict[str, str]:
     texts = {
         "README.txt": README.format(when=stamp(case.when)),
         "issue.md": issue.text(case.stage, case.failure, found, seen),
-        "failure.txt": case.failure or "nothing failed; the bundle was asked for by hand",
+        "failure.txt": case.failure or "nothing failed; the bundle was requested by hand",
         "diagnosis.txt": "\n\n".join(f"{d.id}\n{d}" for d in found) or "no known failure was recognised",
         "signs.txt": _lines(s for s in seen.signs if s.kind not in (Kind.LOG, Kind.EVENT)),
         "states.txt": _lines(seen.states),
@@ -122,7 +122,7 @@ def write(folder: Path, case: Case) -> Path:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
         return path
-    raise FileExistsError(f"{folder} is full of bundles of this second")
+    raise FileExistsError(f"{folder} already has too many bundles of this second")
 
 
 async def after_failure(kubeconfig: str, stage: str, failure: str, about: Sequence[str]) -> dict[str, str]:
@@ -141,7 +141,9 @@ async def after_failure(kubeconfig: str, stage: str, failure: str, about: Sequen
         if not isinstance(error, OSError):
             return {**rows, "bundle": f"the support bundle could not be made: {type(error).__name__}"}
         return {**rows, "bundle": f"the support bundle could not be written: {error.strerror or error}"}
-    said = f"{path.absolute()}\nit holds no secret and was sent nowhere; issue.md in it is ready to paste"
+    said = (
+        f"{path.absolute()}\nthe bundle contains no secrets and was not sent anywhere; issue.md in it is ready to paste"
+    )
     return {**rows, "bundle": said}
 
 

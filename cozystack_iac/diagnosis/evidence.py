@@ -86,7 +86,7 @@ async def collect(kube: Kube, about: Sequence[str] = (), *, deadline_s: float = 
                 found.health = await _health(kube)
                 found.logs = await _logs(kube, answers.of("pods"), about, found.gaps)
     except TimeoutError:
-        found.gaps["the rest"] = f"there was no time to ask everything ({deadline_s:.0f} s)"
+        found.gaps["the rest"] = f"not everything could be queried within {deadline_s:.0f} s"
     seen = (*read(answers), *found.logs)
     gaps = _summed({**answers.gaps, **found.gaps})
     return Evidence(seen, tuple(about), gaps, _states(answers), found.versions, found.health)
@@ -107,7 +107,7 @@ async def ask(kube: Kube, kinds: Mapping[str, Ref], answers: Answers) -> None:
     async def one(name: str, ref: Ref) -> None:
         async with gate:
             if silent.is_set():
-                answers.gaps[name] = "the API server does not answer"
+                answers.gaps[name] = "the API server does not respond"
                 return
             try:
                 answers.objects[name] = await kube.objects(ref)
@@ -115,7 +115,7 @@ async def ask(kube: Kube, kinds: Mapping[str, Ref], answers: Answers) -> None:
                 answers.objects[name] = []
             except Unreachable as error:
                 answers.away = True
-                answers.gaps[name] = f"the API server does not answer: {clean(str(error))[:200]}"
+                answers.gaps[name] = f"the API server does not respond: {clean(str(error))[:200]}"
                 if not answers.objects and len(answers.gaps) >= AT_ONCE:
                     silent.set()
             except KubeError as error:
@@ -147,7 +147,7 @@ def read(answers: Answers) -> tuple[Sign, ...]:
         try:
             found.extend(made())
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            answers.gaps[title] = f"an object that cannot be read: {type(error).__name__}"
+            answers.gaps[title] = f"an object cannot be read: {type(error).__name__}"
 
     for title, kind, prefix in _CONDITIONED:
         want = "Available" if kind is Kind.API else "Ready"

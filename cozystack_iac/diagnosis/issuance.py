@@ -97,7 +97,7 @@ def _issuer(certificate: Object, issuers: Iterable[Object]) -> Iterator[Sign]:
     if named:
         yield from unready(Kind.ISSUER, named)
     elif ref.get("kind") == "ClusterIssuer":
-        yield Sign(Kind.ISSUER, str(ref.get("name")), "NotFound", "there is no such ClusterIssuer")
+        yield Sign(Kind.ISSUER, str(ref.get("name")), "NotFound", "the ClusterIssuer does not exist")
 
 
 def _owned(objects: Iterable[Object], owner: Object) -> list[Object]:

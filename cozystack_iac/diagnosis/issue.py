@@ -44,25 +44,32 @@ def text(stage: str, failure: str, found: Sequence[Diagnosis], evidence: Evidenc
     title = failure.strip().partition("\n")[0] or (str(evidence.near()[0])[:120] if evidence.near() else "")
     parts = [
         f"# {title or 'Cozystack does not become ready'}",
-        f"<!-- for {chosen}: {_TRACKERS[chosen]} . Read it before you paste it: names and addresses of your site are in it. -->",
+        (
+            f"<!-- for {chosen}: {_TRACKERS[chosen]} . Review it before you paste it: it contains names and "
+            "addresses of your site. -->"
+        ),
         *_links(found),
         "## Versions",
         "\n".join(f"- {name}: {value}" for name, value in evidence.versions.items()) or "- unknown",
         "## What happened",
-        _fenced(failure or "nothing failed; this was asked for by hand"),
-        "## What was seen",
-        _fenced("\n".join(_quoted(evidence)) or "nothing that is not well"),
+        _fenced(failure or "nothing failed; this was requested by hand"),
+        "## Observations",
+        _fenced("\n".join(_quoted(evidence)) or "no problems were seen"),
     ]
     if found:
-        parts += ["## What it looks like", "\n".join(f"- {d.id}: {d.cause}" for d in found[:3])]
+        parts += ["## Likely cause", "\n".join(f"- {d.id}: {d.cause}" for d in found[:3])]
     if evidence.gaps:
-        parts += ["## Not known", "\n".join(f"- {what}: {why}" for what, why in evidence.gaps.items())]
+        parts += ["## Unknown", "\n".join(f"- {what}: {why}" for what, why in evidence.gaps.items())]
     return "\n\n".join(parts) + "\n"
 
 
 def _links(found: Sequence[Diagnosis]) -> list[str]:
     links = list(dict.fromkeys(link for d in found[:2] for link in d.links))
-    return [f"Known upstream; add to it rather than open another: {', '.join(links)}"] if links else []
+    return (
+        [f"This is known upstream; please comment there instead of opening a new issue: {', '.join(links)}"]
+        if links
+        else []
+    )
 
 
 def _quoted(evidence: Evidence) -> list[str]:

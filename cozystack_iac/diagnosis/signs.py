@@ -162,7 +162,7 @@ def unready(
         if "deletionTimestamp" in (obj.get("metadata") or {}):
             yield Sign(kind, subject, "Deleting", "; ".join(said(c.get("message")) for c in found.values()))
         elif main is None:
-            yield Sign(kind, subject, "NoCondition", f"it says nothing about {want} yet")
+            yield Sign(kind, subject, "NoCondition", f"it does not report {want} yet")
         elif main.get("status") != "True":
             bad = {"Stalled": "True", "Released": "False"}  # what a person looks for behind a Ready that is not True
             told = (main, *(found[t] for t, status in bad.items() if t in found and found[t]["status"] == status))
@@ -223,7 +223,7 @@ def _container(pod: str, status: Mapping[str, Any], phase: str, where: str, at: 
         reason = str(ended.get("reason") or "Error")
         more = f"exit code {ended['exitCode']} {ended.get('message') or ''}"
     elif state.get("running") and not status.get("ready") and phase == "Running":
-        reason, more = "NotReady", "it runs, but is not ready"
+        reason, more = "NotReady", "it is running, but not ready"
     else:
         return None
     image = f", image {status['image']}" if status.get("image") and "Image" in reason else ""
@@ -290,7 +290,9 @@ def classes(objects: Sequence[Mapping[str, Any]]) -> Iterator[Sign]:
     elif not default:
         yield Sign(Kind.CLASS, "storage classes", "NoDefaultClass", f"none of {', '.join(names)} is the default")
     elif len(default) > 1:
-        yield Sign(Kind.CLASS, "storage classes", "SeveralDefaultClasses", f"all of these are: {', '.join(default)}")
+        yield Sign(
+            Kind.CLASS, "storage classes", "SeveralDefaultClasses", f"there are several defaults: {', '.join(default)}"
+        )
 
 
 def webhooks(configurations: Iterable[Mapping[str, Any]], slices: Sequence[Mapping[str, Any]]) -> Iterator[Sign]:
@@ -309,7 +311,7 @@ def webhooks(configurations: Iterable[Mapping[str, Any]], slices: Sequence[Mappi
             elif not client.get("caBundle"):
                 yield Sign(Kind.WEBHOOK, subject, "NoCABundle", f"webhook {hook.get('name')} has no CA yet")
     for subject, names in dead.items():
-        yield Sign(Kind.WEBHOOK, subject, "NoReadyEndpoints", f"nobody answers for {', '.join(sorted(set(names)))}")
+        yield Sign(Kind.WEBHOOK, subject, "NoReadyEndpoints", f"nothing serves {', '.join(sorted(set(names)))}")
 
 
 def service_of(endpoints: Mapping[str, Any]) -> str:

@@ -68,4 +68,4 @@ def _ready(name: str, node: Object) -> bool:
 def _listed(pods: Iterable[Object], *, most: int = 4) -> str:
     names = [f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in pods]
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"pods are still there: {', '.join(names[:most])}{more}" if names else ""
+    return f"these pods are still running: {', '.join(names[:most])}{more}" if names else ""

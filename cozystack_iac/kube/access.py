@@ -22,7 +22,7 @@ class Existing:
 def from_file(path: str, context: str) -> Existing:
     """The kubeconfig reduced to `context`. Raises BadKubeconfig; the file's own current context is never trusted."""
     if not path or not context:
-        raise BadKubeconfig("name the kubeconfig file and the context in it; nothing is taken from the environment")
+        raise BadKubeconfig("set the kubeconfig file and its context; nothing is taken from the environment")
     try:
         text = Path(path).expanduser().read_text()
     except OSError as error:

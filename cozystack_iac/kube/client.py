@@ -205,7 +205,9 @@ class Kube:
             raise _refusal(error.response) from None
         except httpx_ws.WebSocketDisconnect:
             if not streams[3]:
-                raise Unreachable(f"the connection to {namespace}/{pod} ended before the command did") from None
+                raise Unreachable(
+                    f"the connection to {namespace}/{pod} was closed before the command finished"
+                ) from None
         except (httpx.HTTPError, httpx_ws.HTTPXWSException, TimeoutError, OSError) as error:
             raise Unreachable(f"exec in {namespace}/{pod}: {_text(error)}") from None
         status = json.loads(streams[3] or b"{}")

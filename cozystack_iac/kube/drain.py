@@ -19,10 +19,10 @@ _MIRROR = "kubernetes.io/config.mirror"  # a static pod's image in the API; the 
 class Fate(StrEnum):
     """What a drain does about one pod."""
 
-    GOES = "is evicted"
-    GOING = "is ending"
+    GOES = "is being evicted"
+    GOING = "is terminating"
     STAYS = "stays"
-    LOST = "belongs to nobody: nothing would start it elsewhere"
+    LOST = "has no controller that would start it on another node"
 
 
 @dataclass

@@ -50,12 +50,12 @@ def parse(text: str, context: str | None = None) -> Access:
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark else ""
-        raise BadKubeconfig(f"the kubeconfig is not YAML{where}") from None
+        raise BadKubeconfig(f"the kubeconfig is not valid YAML{where}") from None
     if not isinstance(data, dict):
         raise BadKubeconfig("the kubeconfig is not a mapping")
     name = context or data.get("current-context")
     if not name:
-        raise BadKubeconfig("the kubeconfig has no current-context and none was asked for")
+        raise BadKubeconfig("the kubeconfig has no current-context, and no context was selected")
     chosen = _named(data, "contexts", name).get("context") or {}
     cluster = _named(data, "clusters", chosen.get("cluster")).get("cluster") or {}
     user = _named(data, "users", chosen.get("user")).get("user") or {}
@@ -66,15 +66,15 @@ def parse(text: str, context: str | None = None) -> Access:
         for key in keys:
             if part.get(key):
                 raise BadKubeconfig(
-                    f"the kubeconfig refers to a file ({key}); embed it: kubectl config view --raw --flatten"
+                    f"the kubeconfig refers to a file ({key}); embed it with `kubectl config view --raw --flatten`"
                 )
     if user.get("exec") or user.get("auth-provider"):
         raise BadKubeconfig(
-            "the kubeconfig gets its credentials from a helper program; give one with a token or certificate"
+            "the kubeconfig uses an exec credential plugin; provide one with a token or a client certificate"
         )
     server = str(cluster.get("server") or "")
     if urlsplit(server).scheme != "https" or not urlsplit(server).hostname:
-        raise BadKubeconfig(f"the kubeconfig's server {server!r} is not an https:// address")
+        raise BadKubeconfig(f"the kubeconfig's server {server!r} is not an https:// URL")
     return Access(
         server=server.rstrip("/"),
         ca_pem=_pem(cluster, "certificate-authority-data"),
@@ -90,9 +90,9 @@ def checked(text: str | None, expected_server: str) -> str:
     """`text` itself, once it is known to stand alone and to point at `expected_server` ("https://10.0.0.10:6443")."""
     access = parse(text or "")
     if _origin(access.server) != _origin(expected_server):
-        raise BadKubeconfig(f"the kubeconfig points at {access.server}, this stack's cluster is {expected_server}")
+        raise BadKubeconfig(f"the kubeconfig points to {access.server}, but this stack's cluster is {expected_server}")
     if not (access.client_key_pem or access.token):
-        raise BadKubeconfig("the kubeconfig carries no credentials")
+        raise BadKubeconfig("the kubeconfig has no credentials")
     return text or ""
 
 
@@ -114,4 +114,4 @@ def _pem(part: dict[str, Any], key: str) -> bytes | None:
     try:
         return base64.b64decode(str(part[key]), validate=False)
     except binascii.Error:
-        raise BadKubeconfig(f"{key} in the kubeconfig is not base64") from None
+        raise BadKubeconfig(f"{key} in the kubeconfig is not valid base64") from None

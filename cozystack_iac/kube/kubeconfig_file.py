@@ -24,7 +24,7 @@ def read(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except UnicodeDecodeError:
-        raise BadKubeconfig("it is not text") from None
+        raise BadKubeconfig("it is not a text file") from None
 
 
 def is_open(path: Path) -> bool:

@@ -44,7 +44,7 @@ class Entry:
         user = _find(data, "users", str(context.get("user"))) or {}
         ca = _ca(cluster)
         if not ca:
-            raise BadKubeconfig("the kubeconfig's cluster has no CA, so nobody could tell whose entry it is")
+            raise BadKubeconfig("the cluster in the kubeconfig has no CA, so its entry cannot be identified")
         return cls(name, hashlib.sha256(ca.encode()).hexdigest()[:8], cluster, user)
 
 
@@ -119,7 +119,7 @@ def _free_name(data: Mapping[str, Any], entry: Entry) -> str:
         return entry.name
     suffixed = _suffixed(entry)
     if any(_find(data, section, suffixed) is not None for section in _SECTIONS):
-        raise BadKubeconfig(f"both {entry.name} and {suffixed} are names of other entries in it")
+        raise BadKubeconfig(f"the names {entry.name} and {suffixed} are both used by other entries in it")
     return suffixed
 
 
@@ -153,11 +153,11 @@ def _load(text: str) -> dict[str, Any]:
     except (YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark else ""
-        raise BadKubeconfig(f"it is not YAML{where}") from None
+        raise BadKubeconfig(f"it is not valid YAML{where}") from None
     if data is None:
         return {}
     lists = [data.get(section) or [] for section in _SECTIONS] if isinstance(data, dict) else [None]
     if not all(isinstance(items, list) and all(isinstance(item, dict) for item in items) for items in lists):
-        raise BadKubeconfig("it is no kubeconfig")
+        raise BadKubeconfig("it is not a kubeconfig")
     result: dict[str, Any] = data
     return result

@@ -15,7 +15,7 @@ class NodeState(StrEnum):
 
     MISSING = "not registered"
     READY = "ready"
-    WAITING_FOR_CNI = "registered, waits for a CNI"
+    WAITING_FOR_CNI = "registered, waiting for a CNI"
     NOT_READY = "not ready"
     UNKNOWN = "unknown"
 

@@ -14,7 +14,7 @@ def foreign_owner(found: Mapping[str, Any], marks: Mapping[str, str]) -> str | N
     helm = there.get("meta.helm.sh/release-name")
     if helm:
         return f"belongs to Helm release {there.get('meta.helm.sh/release-namespace')}/{helm}"
-    manager = there.get("app.kubernetes.io/managed-by") or "nobody we know"
+    manager = there.get("app.kubernetes.io/managed-by") or "an unknown tool"
     return f"created {(found.get('metadata') or {}).get('creationTimestamp')}, managed by {manager}"
 
 

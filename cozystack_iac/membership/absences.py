@@ -32,9 +32,9 @@ class Absences:
         Not before every replica is up to date: the machine that came back last may still be copying what it missed, and
         this one may hold the last good copy.
         """
-        await self._until(machine, "may not leave yet", _replicas_settled)
+        await self._until(machine, "cannot be taken down yet", _replicas_settled)
         try:
-            await self._until(machine, "is emptied", absence.leave)
+            await self._until(machine, "is being drained", absence.leave)
         except StageFailed:
             with suppress(KubeError, TalosError):
                 async with self._kube() as kube:
@@ -43,7 +43,7 @@ class Absences:
 
     async def back(self, machine: MachineRef) -> None:
         """Until the node is as ready as it was, and open again."""
-        await self._until(machine, "is opened again", absence.back)
+        await self._until(machine, "is not schedulable again yet", absence.back)
 
     async def left_behind(self) -> list[str]:
         """Nodes that an earlier run emptied and did not come to open; none when Kubernetes does not say."""
@@ -57,12 +57,12 @@ class Absences:
 
         def expired() -> StageFailed:
             return StageFailed(
-                f"Node {machine.name} could not be prepared for its absence, or for its return "
-                f"({format_seconds(self._deadline_s)} budget used up).",
+                f"Node {machine.name} could not be drained, or could not be uncordoned afterwards (timed "
+                f"out after {format_seconds(self._deadline_s)}).",
                 details={"last seen": last},
-                means="the machine itself runs; the upgrade stopped here",
-                next_step="look at the pods, disruption budgets and replicas named above "
-                f"(`{SHELL} resource list`), then run `pulumi up` again",
+                means="the node itself is running; the upgrade stopped here",
+                next_step=f"check the pods, disruption budgets and replicas listed above (`{SHELL} resource list`), "
+                "then run `pulumi up` again",
             )
 
         async with budget(self._deadline_s, expired):
@@ -85,7 +85,7 @@ class Absences:
             yield kube
 
     async def _fetched(self) -> str:
-        last = TalosError("", "there is no control plane to ask for a kubeconfig")
+        last = TalosError("", "there is no control plane node to get a kubeconfig from")
         for machine in self._fleet.control_planes:
             try:
                 return await self._fleet.ask(machine, lambda client: client.kubeconfig())

@@ -19,51 +19,51 @@ from cozystack_iac.storage.linstor import NAMESPACE
 MEM_001 = Rule(
     "MEM-001",
     ERROR,
-    title="one control plane stays",
-    why="the cluster's state lives in etcd on the control planes, and would be gone with the last of them",
-    remedy="keep one of them; add its successor in one run and take it out in the next",
+    title="At least one control plane node stays",
+    why="the cluster's state is in etcd on the control plane nodes and would be lost with the last of them",
+    remedy="keep one of them; add its replacement in one run and remove it in the next",
 )
 MEM_002 = Rule(
     "MEM-002",
     ERROR,
-    title="the control planes that stay are well before their number changes",
-    why="etcd decides by majority: with one more member away it could stop, and Kubernetes with it",
-    remedy="bring back the control plane that is named, or state that it is lost",
+    title="The remaining control plane nodes are healthy before their number changes",
+    why="if one more member fails, etcd loses its majority and stops, and Kubernetes with it",
+    remedy="bring back the control plane node named in the finding, or declare it lost",
 )
 MEM_003 = Rule(
     "MEM-003",
     ERROR,
-    title="a machine that leaves answers, or is known to be lost",
-    why="a machine that only cannot be reached goes on working: its volumes would be used twice",
-    remedy="bring it back, or state in `cozystack:removed` that it is lost",
+    title="A node that leaves is reachable, or is declared lost",
+    why="an unreachable node may still be running, and its volumes could then be used twice",
+    remedy="bring it back, or declare it lost in `cozystack:removed`",
 )
 MEM_004 = Rule(
     "MEM-004",
     ERROR,
-    title="a machine of the cluster keeps its role and its address",
-    why="etcd and Kubernetes know it by its address, and Talos changes its role only with a reset",
-    remedy="take it out in one run, add it anew in the next",
+    title="A node of the cluster keeps its role and its address",
+    why="the node is known to etcd and Kubernetes by its address, and Talos can change its role only with a reset",
+    remedy="remove the node in one run, and add it again in the next",
 )
 MEM_005 = Rule(
     "MEM-005",
     ERROR,
-    title="etcd says who its members are",
-    why="without the list of members nobody knows what a removal would leave behind",
-    remedy="bring etcd back on the control planes",
+    title="The etcd member list is available",
+    why="without the member list, the effect of a removal on the quorum is unknown",
+    remedy="bring etcd back on the control plane nodes",
 )
 MEM_008 = Rule(
     "MEM-008",
     ERROR,
-    title="a machine that leaves stores nothing, or may be emptied",
-    why="replicas on its disks would not be reached any more, and the last copy of a volume may be among them",
+    title="A node that leaves stores no replicas, or may be evacuated",
+    why="its replicas would become unreachable, and the last copy of a volume may be among them",
     remedy="approve an evacuation in `cozystack:removed`",
 )
 MEM_009 = Rule(
     "MEM-009",
     ERROR,
-    title="what a machine that leaves stores is known",
-    why="without LINSTOR's answer nobody knows whose data would leave with it",
-    remedy="bring LINSTOR's controller back first",
+    title="The replicas on a node that leaves are known",
+    why="without an answer from LINSTOR, the program cannot tell which data the node stores",
+    remedy="bring the LINSTOR controller back first",
 )
 
 
@@ -84,9 +84,9 @@ class Topology:
         for name, address in self.machines.items():
             now = other.machines.get(name)
             if now is not None and (name in self.workers) != (name in other.workers):
-                found[name] = "another role"
+                found[name] = "a different role"
             elif now is not None and now != address:
-                found[name] = f"the address {now}; the cluster knows it as {address}"
+                found[name] = f"the address {now}, but the cluster knows it as {address}"
         return found
 
 
@@ -132,7 +132,7 @@ class Act(StrEnum):
     FORGET = "its etcd member is removed"
     JOIN = "joins etcd"
     DRAIN = "is drained"
-    EVACUATE = "is emptied of its replicas"
+    EVACUATE = "has its replicas moved to other nodes"
     LEAVE = "leaves etcd"
     RESET = "is reset"
     DELETE = "its Node is deleted"
@@ -213,24 +213,28 @@ class _Change:
     def _identities(self) -> Iterator[Finding]:
         for name, what in self.before.differing(self.after).items():
             if self.at(name).answers or self.at(name).member:  # else it was never what the inventory said
-                fix = "take the machine out of `cozystack:nodes` in one run and add it in the next"
-                yield MEM_004.at(name, problem=f"{name} gets {what}", fix=fix)
+                fix = "remove the node from `cozystack:nodes` in one run, and add it again in the next"
+                yield MEM_004.at(name, problem=f"{name} would get {what}", fix=fix)
 
     def _last(self) -> Iterator[Finding]:
         if self.before.control_planes and not self.after.control_planes:
             names = ", ".join(self.before.control_planes)
             yield MEM_001.at(
-                names, problem=f"no control plane would stay ({names} would leave)", fix="keep one of them"
+                names,
+                problem=f"no control plane node would be left ({names} would leave)",
+                fix="keep at least one of them",
             )
 
     def _silent(self) -> Iterator[Finding]:
         for name in self.leaving:
             at = self.at(name)
-            fix = f"bring it back, or write `{{name: {name}, lost: {{approved: true, reason: …}}}}` in `cozystack:removed`"
+            fix = (
+                f"bring it back, or add `{{name: {name}, lost: {{approved: true, reason: …}}}}` to `cozystack:removed`"
+            )
             if not at.answers and not at.bare and name not in self.approvals.lost:
-                yield MEM_003.at(name, problem=f"{name} is to leave and does not answer", fix=fix)
+                yield MEM_003.at(name, problem=f"{name} is to be removed but does not respond", fix=fix)
             elif at.answers and at.member and not at.healthy and name not in self.approvals.lost:
-                yield MEM_003.at(name, problem=f"{name} is to leave, and its etcd is not well enough for it", fix=fix)
+                yield MEM_003.at(name, problem=f"{name} is to be removed, but its etcd is not healthy", fix=fix)
 
     def _stored(self) -> Iterator[Finding]:
         """Of a machine that is lost the replicas are gone, whatever anybody says about them."""
@@ -240,16 +244,16 @@ class _Change:
                 continue
             listing = f"{SHELL} resource list --nodes {name}"
             if at.unknown:
-                problem = f"{name} is to leave, and what LINSTOR stores there is not known: {at.unknown}"
-                fix = f"look at `kubectl -n {NAMESPACE} get pods`; then run it again"
+                problem = f"{name} is to be removed, but LINSTOR cannot tell which replicas it stores: {at.unknown}"
+                fix = f"check `kubectl -n {NAMESPACE} get pods`, then run this again"
                 yield MEM_009.at(name, problem=problem, fix=fix, command=listing)
             if at.rooted:
-                problem = f"{name} stores {named(at.rooted)}, which LINSTOR cannot copy (no DRBD below)"
-                fix = "save what is in them and delete their claims, or keep the machine"
+                problem = f"{name} stores {named(at.rooted)}, which LINSTOR cannot copy because there is no DRBD layer"
+                fix = "save the data and delete the PersistentVolumeClaims, or keep the node"
                 yield MEM_008.at(name, problem=problem, fix=fix, command=listing)
             if at.replicas and name not in self.approvals.evacuate:
-                fix = f"write `{{name: {name}, evacuate: {{approved: true, reason: …}}}}` in `cozystack:removed`"
-                yield MEM_008.at(name, problem=f"{name} stores {named(at.replicas)}", fix=fix, command=listing)
+                fix = f"add `{{name: {name}, evacuate: {{approved: true, reason: …}}}}` to `cozystack:removed`"
+                yield MEM_008.at(name, problem=f"{name} still stores {named(at.replicas)}", fix=fix, command=listing)
 
     def _changes_etcd(self) -> bool:
         return bool(self.joining) or any(self.at(name).member for name in self.leaving)
@@ -260,14 +264,17 @@ class _Change:
         if not members and not self.leaving:
             return  # there is no etcd yet, and nothing that could be lost
         if not members:
-            yield MEM_005.at("etcd", problem="no control plane says who the members of etcd are", fix=MEM_005.remedy)
+            yield MEM_005.at("etcd", problem="no control plane node returns the etcd member list", fix=MEM_005.remedy)
             return
         voters = [name for name in members if self.at(name).votes]
         live = [name for name in voters if self.at(name).healthy]
         if len(live) < quorum(len(voters)):
-            problem = f"etcd has {len(live)} live of {len(voters)} votes and needs {quorum(len(voters))}"
+            problem = (
+                f"only {len(live)} of {len(voters)} etcd voting members are healthy, but "
+                f"{quorum(len(voters))} are needed"
+            )
             yield MEM_002.at(
-                "etcd", problem=problem, fix="bring control planes back; without a majority nothing can change"
+                "etcd", problem=problem, fix="bring control plane nodes back; nothing can be changed without a quorum"
             )
         elif self.joining or any(self.at(name).member and not self.absent(name) for name in self.leaving):
             yield from self._unwell(voters, live)  # to forget what is lost anyway is safe, whoever else is away
@@ -277,9 +284,13 @@ class _Change:
         rest, alive = len(set(voters) - set(going)), len(set(live) - set(going))
         for name, at in self.seen.items():
             if at.member and name not in going and not at.live_vote and name not in self.joining:
-                left = f"{alive} live of {rest} votes would be left, {quorum(rest)} are needed" if going else ""
-                problem = f"{name} is a member of etcd and not well" + (f": {left}" if left else "")
-                yield MEM_002.at(name, problem=problem, fix=f"bring {name} back first, or take it out as lost")
+                left = (
+                    f"only {alive} of {rest} voting members would be healthy, but {quorum(rest)} are needed"
+                    if going
+                    else ""
+                )
+                problem = f"etcd member {name} is not healthy" + (f": {left}" if left else "")
+                yield MEM_002.at(name, problem=problem, fix=f"bring {name} back first, or remove it as lost")
 
     # The way --------------------------------------------------------------------------------------------------------
 

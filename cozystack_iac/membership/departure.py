@@ -194,7 +194,7 @@ class Departure:
                 return await self._fleet.ask(machine, lambda client: client.kubeconfig())
             except TalosError as error:
                 last = last or error
-        raise last or TalosError("", "there is no control plane to ask for a kubeconfig")
+        raise last or TalosError("", "there is no control plane node to get a kubeconfig from")
 
     # Doing ----------------------------------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class Departure:
                 if await self._round():
                     return self._far()
             except (TalosError, KubeError, BadKubeconfig) as error:
-                self._within_budget(self._clock[0] or "looking at the cluster")
+                self._within_budget(self._clock[0] or "checking the cluster")
                 self._say(str(error))
             await asyncio.sleep(LOOK_EVERY_S)
 
@@ -231,7 +231,9 @@ class Departure:
         """Whether Kubernetes need not be asked: nobody is lost, or there is no etcd yet, and later stages will see to that."""
         look = await self._look(None)
         if not look.members:
-            return not self._in_doubt(Plan(findings=(MEM_005.at("etcd", problem="no etcd answers", fix=""),)), look)
+            return not self._in_doubt(
+                Plan(findings=(MEM_005.at("etcd", problem="etcd does not respond", fix=""),)), look
+            )
         return not self._plan(look).findings and all(look.seen[m.name].answers for m in self._inventories.leaving)
 
     def _in_doubt(self, made: Plan, look: Look) -> bool:
@@ -242,14 +244,16 @@ class Departure:
             return False
         if self._done and made.findings and all(finding.code == MEM_009.code for finding in made.findings):
             # LINSTOR's controller may have run on the very node that is drained: it starts elsewhere and takes its time.
-            self._within_budget("LINSTOR's controller starts elsewhere")
+            self._within_budget("waiting for the LINSTOR controller to start on another node")
             self._say(made.findings[0].problem)
             return True
         now = time.monotonic()
         self._doubt_since = self._doubt_since or now
         if now - self._doubt_since >= PATIENCE_S:
             return False
-        texts = [finding.problem for finding in made.findings] or [f"{name} cannot leave by itself" for name in silent]
+        texts = [finding.problem for finding in made.findings] or [
+            f"{name} does not respond and cannot leave by itself" for name in silent
+        ]
         self._say("; ".join(dict.fromkeys(texts)))
         return True
 
@@ -257,10 +261,11 @@ class Departure:
         machine, act = self._machines[step.machine], step.act
         if act is Act.DRAIN:
             left = await drain(kube, machine.name)
-            self._say(f"{machine.name} is being drained" + (f": {left}" if not left.done else ""))
+            self._say(f"draining {machine.name}" + (f": {left}" if not left.done else ""))
         elif act is Act.EVACUATE:
             self._say(
-                f"{machine.name}: {await evacuation.evacuate(kube, machine.name) or 'nothing is stored there any more'}"
+                f"{machine.name}: "
+                f"{await evacuation.evacuate(kube, machine.name) or 'no replicas are left on this node'}"
             )
         elif act is Act.FORGET:
             await self._forget(machine, look)
@@ -278,11 +283,11 @@ class Departure:
     async def _forget(self, machine: MachineRef, look: Look) -> None:
         member = look.members[machine.name]
         able = [v.machine for v in look.views if v.status and v.status.healthy and v.machine != machine]
-        self._say(f"etcd is told to forget {member}")
+        self._say(f"removing {member} from etcd")
         await self._fleet.ask(able[0], lambda client: client.etcd_remove(member.id))
 
     async def _leave(self, machine: MachineRef) -> None:
-        self._say(f"{machine.name} leaves etcd")
+        self._say(f"{machine.name} is leaving etcd")
         async with self._fleet.secure(machine) as client:
             # A courtesy: without it the others elect a leader, which takes them a moment longer.
             with suppress(TalosError):
@@ -290,7 +295,7 @@ class Departure:
             await client.etcd_leave()
 
     async def _send_into_reset(self, machine: MachineRef, seen: Seen, kube: Kube) -> None:
-        self._say(f"{machine.name} is reset: {self._approvals[machine.name].reset}")
+        self._say(f"resetting {machine.name}: {self._approvals[machine.name].reset}")
         if seen.node:
             mark = {"metadata": {"annotations": {RESET_MARK: "sent"}}}
             await kube.merge_patch(NODES.named(machine.name), mark)
@@ -319,23 +324,25 @@ class Departure:
 
     def _expired(self, activity: object) -> StageFailed:
         what = f"{activity.machine}: {activity.act.value}" if isinstance(activity, Step) else str(activity)
-        next_step = "clear what is named above, then run `pulumi up` again: it continues from here"
+        next_step = "fix the problem shown above, then run `pulumi up` again: it continues from here"
         if isinstance(activity, Step) and activity.act is Act.EVACUATE:
             next_step = (
-                "give the other storage nodes room for these replicas (a successor stores from the run on that adds it: add it "
-                "in one run, take this one out in the next), then run `pulumi up` again: it continues from here"
+                "free space on the other storage nodes for these replicas (a replacement node can store "
+                "replicas from the run that adds it: add it in one run, remove this one in the next), "
+                "then run `pulumi up` again: it continues from here"
             )
         return StageFailed(
-            f"A machine cannot leave the cluster yet ({what}; {format_seconds(self._deadline_s)} budget used up).",
+            f"A node cannot leave the cluster yet ({what}; timed out after {format_seconds(self._deadline_s)}).",
             details={"last seen": self._said, **self._far()},
-            means="it is still part of the cluster as far as it has not left by the steps above; nothing was reset unasked",
+            means="the node is still part of the cluster except for the steps listed above; nothing was reset "
+            "without approval",
             next_step=next_step,
         )
 
     def _refused(self, made: Plan) -> StageFailed:
         return StageFailed(
-            f"{len(made.findings)} findings forbid this change of the inventory.",
+            f"{len(made.findings)} findings block this change of the inventory.",
             details={f"{f.code} {f.path}": f"{f.problem}; {f.fix}" for f in made.findings} | self._far(),
-            means="etcd could lose its quorum, or a machine its data; nothing was done about it",
-            next_step="correct what is named above and run `pulumi up` again",
+            means="etcd could lose its quorum, or a node its data; nothing was changed",
+            next_step="fix the findings above, then run `pulumi up` again",
         )

@@ -51,8 +51,8 @@ def reason(running: Running, wanted: Wanted) -> str | None:
     if not tuned(wanted.image):
         return None
     if running.talos != wanted.talos:
-        return f"runs {running.talos}, the pin is {wanted.talos}"
-    return f"lacks {', '.join(running.lacking)}" if running.lacking else None
+        return f"runs {running.talos} instead of {wanted.talos}"
+    return f"does not have the extension {', '.join(running.lacking)}" if running.lacking else None
 
 
 def obstacle(running: Running, wanted: Wanted) -> str | None:
@@ -62,11 +62,11 @@ def obstacle(running: Running, wanted: Wanted) -> str | None:
     """
     here, there = Version.parse(running.talos), Version.parse(wanted.talos)
     if here is None or there is None:
-        return f"{running.talos or 'its version'} or {wanted.talos} is not a version"
+        return f"{running.talos or 'its version'} or {wanted.talos} is not a valid version"
     if there.series < here.series:
-        return f"{running.talos} does not go back to {wanted.talos}"
+        return f"Talos cannot be downgraded from {running.talos} to {wanted.talos}"
     if there.series[0] != here.series[0] or there.minor - here.minor > 1:
-        return f"from {running.talos} to {wanted.talos} leads through every minor between them"
+        return f"going from {running.talos} to {wanted.talos} needs every minor version in between"
     return None
 
 
@@ -144,12 +144,12 @@ class Upgrade:
 
         def missing() -> StageFailed:
             away = {name: look.text for name, look in looks.items() if look.running is None}
-            spent = f"{format_seconds(self._deadline_s)} budget used up"
+            spent = f"timed out after {format_seconds(self._deadline_s)}"
             return StageFailed(
-                f"{len(away)} of {len(looks)} machines do not say what they run ({spent}).",
+                f"{len(away)} of {len(looks)} machines do not report their version ({spent}).",
                 details=away,
                 means="no machine was upgraded in this run",
-                next_step="look at their consoles, then run `pulumi up` again",
+                next_step="check their consoles, then run `pulumi up` again",
             )
 
         async with budget(self._deadline_s, missing):
@@ -177,15 +177,15 @@ class Upgrade:
             raise StageFailed(
                 f"{len(obstacles)} of {len(running)} machines cannot be upgraded in one step.",
                 details=obstacles,
-                means="no machine was touched",
-                next_step="set talos.version to a version one minor further than what they run, and go on from there",
+                means="no machine was changed",
+                next_step="set talos.version to the next minor version after the one they run, and repeat from there",
             )
 
     # One machine ----------------------------------------------------------------------------------------------------
 
     async def _upgrade(self, machine: MachineRef, before: Running) -> Running:
         wanted = self._wanted[machine.name]
-        self._note(machine, f"is upgraded to {wanted.image}: it {reason(before, wanted)}")
+        self._note(machine, f"is being upgraded to {wanted.image}: it {reason(before, wanted)}")
         exists = True
         if machine.is_control_plane:
             exists = await self._gate.passes(f"before {machine.name} is upgraded", self._deadline_s)
@@ -197,7 +197,7 @@ class Upgrade:
             await self._gate.passes(f"after {machine.name} was upgraded", self._deadline_s)
         if exists:
             await self._absences.back(machine)
-        self._note(machine, f"runs {after.talos}")
+        self._note(machine, f"now runs {after.talos}")
         return after
 
     async def _through(self, machine: MachineRef, wanted: Wanted) -> Running:
@@ -211,7 +211,7 @@ class Upgrade:
                 if reason(look.running, wanted) is None:
                     return look.running
                 if left:
-                    raise self._failed(machine, f"came back and {reason(look.running, wanted)}: it fell back")
+                    raise self._failed(machine, f"came back but {reason(look.running, wanted)}: it rolled back")
                 up = frozenset({Stage.RUNNING}) if look.status and look.status.stage is Stage.RUNNING else UP
                 left = await self._send(machine, wanted, look.running)
             self._progress.say(self._fleet.summary())
@@ -228,7 +228,7 @@ class Upgrade:
                     await client.upgrade(wanted.image, deadline_s=self._deadline_s)
                 return await self._leaves(machine, client)
         except NotYet as error:  # another one runs already, of an earlier run or of somebody else
-            self._note(machine, f"says: {error.text}")
+            self._note(machine, f"reports: {error.text}")
         except Answered as error:
             raise self._failed(machine, f"could not be upgraded: {error.text}") from None
         except TalosError as error:  # looking again tells whether it heard us
@@ -238,14 +238,14 @@ class Upgrade:
     async def _by_lifecycle(self, machine: MachineRef, client: Machine, image: str) -> None:
         """1.13 and later: pull, write, reboot. Killed between any two of them, all of it can be done again."""
         try:
-            self._note(machine, f"pulls {image}")
+            self._note(machine, f"is pulling {image}")
             name = await client.pull_image(image, deadline_s=self._deadline_s)
-            self._note(machine, f"writes {name}")
+            self._note(machine, f"is writing {name}")
             await client.lifecycle_upgrade(name, deadline_s=self._deadline_s)
         except Unsupported:  # an early 1.13 without the service still takes the legacy call
             await client.upgrade(image, deadline_s=self._deadline_s)
             return
-        self._note(machine, "reboots into its new image")
+        self._note(machine, "is rebooting into its new image")
         await client.reboot()
 
     async def _leaves(self, machine: MachineRef, client: Machine) -> bool:
@@ -258,7 +258,7 @@ class Upgrade:
             except TalosError:
                 continue
             if upgrading and status.stage is Stage.RUNNING:
-                raise self._failed(machine, "gave its upgrade up; its dmesg says why")
+                raise self._failed(machine, "aborted its upgrade; check its dmesg")
             upgrading = upgrading or status.stage is Stage.UPGRADING
             self._note(machine, str(status))
         self._note(machine, "is rebooting")
@@ -274,14 +274,14 @@ class Upgrade:
         self._fleet.seen[machine.name] = text
         names = [machine.name, *(m.name for m in self._fleet.machines if m.name != machine.name)][:12]
         left_out = len(self._fleet.machines) - len(names)
-        states = {name: self._fleet.seen.get(name, "not asked") for name in names}
+        states = {name: self._fleet.seen.get(name, "not checked") for name in names}
         return StageFailed(
             f"{machine.name} ({machine.address}) was not upgraded.",
             details={**states, **({"others": f"{left_out} more"} if left_out else {})},
-            means="the upgrade stopped here; machines after it keep what they run, and at most this one is away",
-            next_step="bring it back to health (console, dmesg), then run `pulumi up` again: it continues from here",
+            means="the upgrade stopped here; the remaining machines keep their version, and at most this one is down",
+            next_step="repair it (check console and dmesg), then run `pulumi up` again: it continues from here",
         )
 
     def _expired(self, machine: MachineRef) -> StageFailed:
         last = self._fleet.seen.get(machine.name, "no answer")
-        return self._failed(machine, f"{last} ({format_seconds(self._deadline_s)} budget used up)")
+        return self._failed(machine, f"{last} (timed out after {format_seconds(self._deadline_s)})")

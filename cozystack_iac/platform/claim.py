@@ -37,71 +37,71 @@ INS_001 = Rule(
     "INS-001",
     ERROR,
     live=True,
-    title="the installer's objects belong to no other Helm release",
-    why="Helm refuses to share an object, and taking it from its release would break whoever upgrades that one",
-    remedy="go on with that release instead, or hand its objects over by hand",
+    title="The installer's objects belong to no other Helm release",
+    why="an object can belong to one Helm release only, and taking it over would break upgrades of the other release",
+    remedy="continue with that release, or hand its objects over by hand",
 )
 INS_002 = Rule(
     "INS-002",
     ERROR,
     live=True,
     overridable=True,
-    title="a Cozystack that somebody else installed is not taken over",
-    why="it would be upgraded and configured by this stack from now on, and whoever made it may not know",
-    remedy="ask its owner; then allow INS-002 in the stack file",
+    title="A Cozystack installed by someone else is not taken over",
+    why="this stack would upgrade and configure it from now on, and its owner may not know",
+    remedy="ask its owner, then override INS-002 in the stack file",
 )
 INS_003 = Rule(
     "INS-003",
     ERROR,
     live=True,
     overridable=True,
-    title="namespace cozy-system is ours",
-    why="it is made privileged, and what is in it becomes part of the platform",
-    remedy="delete it if nothing in it is needed, or allow INS-003 to install into it as it is",
+    title="The namespace cozy-system belongs to this stack",
+    why="the namespace is made privileged, and everything in it becomes part of the platform",
+    remedy="delete it if nothing in it is needed, or override INS-003 to install into it as it is",
 )
 INS_004 = Rule(
     "INS-004",
     ERROR,
     live=True,
     overridable=True,
-    title="objects of the installer carry Helm's marks",
-    why="Helm does not take over what it did not make (invalid ownership metadata)",
-    remedy="remove them, or allow INS-004 to have them marked as the release's",
+    title="Existing installer objects have Helm's ownership labels",
+    why="Helm does not adopt objects that it did not create (invalid ownership metadata)",
+    remedy="delete them, or override INS-004 so that they are labeled for the release",
 )
 INS_005 = Rule(
     "INS-005",
     ERROR,
     live=True,
-    title="no ConfigMap of an older Cozystack overrules the stack file",
-    why="the platform prefers it to its package, so what this stack asks for would silently not happen",
+    title="No ConfigMap of an older Cozystack overrides the stack file",
+    why="the platform prefers the ConfigMap to its package, so the settings of this stack would silently be ignored",
     remedy="remove the key",
 )
 INS_006 = Rule(
     "INS-006",
     NOTE,
     live=True,
-    title="an interrupted Helm operation is cleared",
-    why="Helm refuses every further operation while its last revision is pending",
-    remedy="nothing: `pulumi up` marks the revision as failed and goes on",
+    title="An interrupted Helm operation is cleared",
+    why="Helm refuses any further operation while the last revision is pending",
+    remedy="No action needed: `pulumi up` marks the revision as failed and continues",
 )
 INS_007 = Rule(
     "INS-007",
     ERROR,
     live=True,
     overridable=True,
-    title="Cozystack is not downgraded",
-    why="its migrations go one way: the older release meets objects it does not know",
-    remedy="write the installed release, or a newer one, into cluster.cozystack",
+    title="The installed Cozystack release is not downgraded",
+    why="migrations cannot be reverted, so the older release would find objects it does not know",
+    remedy="set cluster.cozystack to the installed release or a newer one",
 )
 OIDC_001 = Rule(
     "OIDC-001",
     ERROR,
     live=True,
     overridable=True,
-    title="single sign-on is not switched off in passing",
-    why="nobody who logs in through Keycloak gets in any more; up to 1.6.0 the switch also hangs for ever in the deletion of "
-    "keycloak-configure (cozystack#3478)",
-    remedy="set access.oidc to true, or allow OIDC-001",
+    title="Single sign-on is not disabled by accident",
+    why="users who log in through Keycloak would lose access; up to 1.6.0, the change also hangs while "
+    "keycloak-configure is deleted (cozystack#3478)",
+    remedy="set access.oidc to true, or override OIDC-001",
 )
 
 INS_009 = Rule(
@@ -109,9 +109,9 @@ INS_009 = Rule(
     ERROR,
     live=True,
     overridable=True,
-    title="no other pod network has left objects behind",
-    why="the platform's own network charts meet them half way and stop (invalid ownership metadata), and no node becomes ready",
-    remedy="delete what is left of it, once nothing uses it any more",
+    title="No objects of another pod network are left over",
+    why="the platform's network charts fail halfway (invalid ownership metadata), and no node becomes Ready",
+    remedy="delete the leftover objects once nothing uses them any more",
 )
 OVERRIDABLE = frozenset({INS_002.code, INS_003.code, INS_004.code, INS_007.code, INS_009.code, OIDC_001.code})
 
@@ -217,18 +217,18 @@ def _judge(wanted: Wanted, seen: Seen, oidc_before: bool) -> Iterator[Finding]:
     yield from _foreign(wanted, seen, foreign)
     found = seen.revision(wanted)
     if seen.cluster and not ours:
-        problem = f"it is claimed by the stack of cluster `{seen.cluster}`, this one is of `{wanted.cluster}`"
-        fix = f"use that stack, or correct cluster.name; a cluster that was renamed: {_annotate(wanted)}"
+        problem = f"it belongs to the stack of cluster `{seen.cluster}`, but this is the stack of `{wanted.cluster}`"
+        fix = f"use that stack, or correct cluster.name; if the cluster was renamed: {_annotate(wanted)}"
         yield INS_002.at(_place(NAMESPACE), problem=problem, fix=fix)
     elif found is not None and not ours:
-        problem = f"Helm release {found.release} ({_account(found)}) was not made by this stack"
+        problem = f"Helm release {found.release} ({_account(found)}) was not created by this stack"
         yield INS_002.at(f"Helm release {found.release}", problem=problem, fix=INS_002.remedy)
     elif unmarked and not ours:
         yield from _unmarked(wanted, unmarked)
     elif seen.namespace is not None and not ours and not foreign:
         yield _leftover(wanted, seen.namespace)
     if seen.package is not None and not ours and foreign_owner(seen.package, PACKAGE_MARKS):
-        problem = f"Package {PLATFORM_PACKAGE} exists, {foreign_owner(seen.package, PACKAGE_MARKS)}"
+        problem = f"Package {PLATFORM_PACKAGE} already exists, {foreign_owner(seen.package, PACKAGE_MARKS)}"
         yield INS_002.at(_place(PACKAGE), problem=problem, fix=INS_002.remedy)
     if seen.leftovers and not ours:  # after an uninstallation of ours, CRDs of our own network stay
         yield _left_of_a_network(seen.leftovers)
@@ -236,7 +236,7 @@ def _judge(wanted: Wanted, seen: Seen, oidc_before: bool) -> Iterator[Finding]:
     yield from _condition(wanted, found, seen)
     if not wanted.oidc and (oidc_before or oidc_is_on(seen.package)):
         yield OIDC_001.at(
-            "access.oidc", problem="it is on in the cluster, and the stack file switches it off", fix=OIDC_001.remedy
+            "access.oidc", problem="OIDC is enabled in the cluster, but the stack file disables it", fix=OIDC_001.remedy
         )
 
 
@@ -246,12 +246,14 @@ def _foreign(wanted: Wanted, seen: Seen, foreign: Mapping[Ref, Object]) -> Itera
         by_owner.setdefault(str(_helm_owner(obj)), []).append(ref)
     for owner, refs in by_owner.items():
         known = next((found for found in seen.revisions if found.release == owner), None)
-        account = f" ({_account(known)})" if known else ", of which Helm has no record"
+        account = f" ({_account(known)})" if known else ", which Helm has no record of"
         namespace, _, name = owner.partition("/")
         names = ", ".join(map(str, refs))
         commands = [f"kubectl annotate --overwrite {_target(ref)} {_marks(wanted)}" for ref in refs]
         gone = f"kubectl -n {namespace} delete secret -l owner=helm,name={name}"
-        fix = "\n".join(["go on with that release; or hand its objects over and forget it:", *commands, gone])
+        fix = "\n".join(
+            ["continue with that release, or hand its objects over and delete its records:", *commands, gone]
+        )
         problem = f"{names} belong to Helm release {owner}{account}"
         yield INS_001.at(f"Helm release {owner}", problem=problem, fix=fix)
 
@@ -262,17 +264,17 @@ def _unmarked(wanted: Wanted, refs: list[Ref]) -> Iterator[Finding]:
             f"kubectl label --overwrite {_target(ref)} app.kubernetes.io/managed-by=Helm",
             f"kubectl annotate --overwrite {_target(ref)} {_marks(wanted)}",
         )
-        fix = "\n".join(["allow INS-004 to have it marked, or mark it yourself:", *commands])
-        yield INS_004.at(_place(ref), problem="it exists, and no Helm release owns it", fix=fix)
+        fix = "\n".join(["override INS-004 to have it labeled, or label it yourself:", *commands])
+        yield INS_004.at(_place(ref), problem="it already exists, but belongs to no Helm release", fix=fix)
 
 
 def _leftover(wanted: Wanted, namespace: Object) -> Finding:
     owner = _helm_owner(namespace)
     made = (namespace.get("metadata") or {}).get("creationTimestamp")
-    problem = f"it exists since {made}, {f'left behind by Helm release {owner}' if owner else 'and nobody owns it'}"
+    problem = f"it has existed since {made}, {f'left over from Helm release {owner}' if owner else 'and has no owner'}"
     look = f"kubectl -n {OPERATOR_NAMESPACE} get all,secrets,configmaps"
     fix = "\n".join(
-        ["see what is in it:", look, "then delete it, allow INS-003, or mark it yourself:", _annotate(wanted)]
+        ["check its content:", look, "then delete it, override INS-003, or annotate it yourself:", _annotate(wanted)]
     )
     return INS_003.at(_place(NAMESPACE), problem=problem, fix=fix)
 
@@ -294,8 +296,8 @@ def _left_of_a_network(refs: tuple[Ref, ...]) -> Finding:
         kind: [str(ref.name) for ref in refs if ref.plural == kind] for kind in dict.fromkeys(r.plural for r in refs)
     }
     commands = [f"kubectl delete {kind} {' '.join(names)}" for kind, names in by_kind.items()]
-    fix = "\n".join(["once nothing uses them any more:", *commands])
-    return INS_009.at("cluster", problem=f"{shown}{more} are there, and no Helm release owns them", fix=fix)
+    fix = "\n".join(["once nothing uses them any more, delete them:", *commands])
+    return INS_009.at("cluster", problem=f"{shown}{more} already exist, but belong to no Helm release", fix=fix)
 
 
 def _overruled(wanted: Wanted, seen: Seen) -> Iterator[Finding]:
@@ -306,9 +308,9 @@ def _overruled(wanted: Wanted, seen: Seen) -> Iterator[Finding]:
         if there and there != value and key not in own:
             patch = f"kubectl -n {OPERATOR_NAMESPACE} patch configmap {LEGACY.name} --type json"
             command = f"""{patch} -p '[{{"op": "remove", "path": "/data/{key}"}}]'"""
-            problem = f"`{key}` is `{there}` there, the stack file says `{value}`"
+            problem = f"`{key}` is `{there}` there, but `{value}` in the stack file"
             yield INS_005.at(
-                _place(LEGACY), problem=problem, fix="remove the key, if nothing else needs it", command=command
+                _place(LEGACY), problem=problem, fix="remove the key if nothing else needs it", command=command
             )
 
 
@@ -316,11 +318,11 @@ def _condition(wanted: Wanted, found: Revision | None, seen: Seen) -> Iterator[F
     if found is None or seen.cluster != wanted.cluster:
         return
     if found.under_way:
-        problem = f"revision {found.number} is {found.status} since {found.since:%Y-%m-%d %H:%M:%S %Z}"
+        problem = f"revision {found.number} has been {found.status} since {found.since:%Y-%m-%d %H:%M:%S %Z}"
         yield INS_006.at(f"Helm release {found.release}", problem=problem, fix=INS_006.remedy)
     installed, asked = Version.parse(found.version), Version.parse(wanted.version)
     if installed is not None and asked is not None and asked < installed:
-        problem = f"{installed} is installed, the stack file asks for {asked}"
+        problem = f"{installed} is installed, but the stack file asks for {asked}"
         yield INS_007.at("cluster.cozystack", problem=problem, fix=INS_007.remedy)
 
 

@@ -96,7 +96,7 @@ def restated(secret: Mapping[str, Any], status: str, description: str) -> dict[s
     """
     content = _content(secret)
     if content is None:
-        raise ValueError(f"secret {secret['metadata']['name']} holds no release that can be read")
+        raise ValueError(f"secret {secret['metadata']['name']} contains no readable Helm release")
     content = {**content, "info": {**(content.get("info") or {}), "status": status, "description": description}}
     packed = base64.b64encode(gzip.compress(json.dumps(content).encode()))
     return {

@@ -16,7 +16,7 @@ from cozystack_iac.kube.client import Kube, KubeError, Object, Ref
 from cozystack_iac.platform import installer
 
 JOB = "cozy-system-labeler"
-NOTHING = "none was seen"
+NOTHING = "no pods were seen"
 
 
 @dataclass(frozen=True)
@@ -38,28 +38,31 @@ OPERATOR_PODS = Pods(installer.OPERATOR_NAMESPACE, "app=cozystack-operator")
 _KNOWN: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (
         ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "Failed to pull image"),
-        "the nodes cannot pull its image; before there is a pod network they need a way of their own to the registry",
-        "give the nodes a way to docker.io and ghcr.io, or mirrors: network.registries.mirrors",
+        "the nodes cannot pull its image; before the pod network is up, they need their own route to the registry",
+        "give the nodes a route to docker.io and ghcr.io, or configure mirrors in network.registries.mirrors",
     ),
     (
         ("violates PodSecurity",),
-        "admission in kube-system does not let a pod use the host's network",
-        "exempt kube-system from pod security, or use cluster.variant hosted where the network is there already",
+        "admission in kube-system does not allow pods with hostNetwork",
+        "exempt kube-system from pod security, or use cluster.variant hosted if the cluster already has a network",
     ),
     (
         ('namespaces "cozy-system" not found',),
-        "the namespace that it labels is gone",
-        "run `pulumi up` again: the claim makes it",
+        "the namespace that it labels no longer exists",
+        "run `pulumi up` again: it creates the namespace",
     ),
     (
         ("Unschedulable", "nodes are available"),
-        "no node takes the pod",
-        "kubectl get nodes; kubectl -n kube-system describe pods -l job-name=cozy-system-labeler",
+        "no node accepts the pod",
+        "check `kubectl get nodes` and `kubectl -n kube-system describe pods -l job-name=cozy-system-labeler`",
     ),
     (
         ("connection refused", "i/o timeout", "no route to host"),
-        "the pod does not reach the API server from its node",
-        "generic: is extractedprism running on that node, or network.apiServerHost right? Talos: is KubePrism on?",
+        "the pod cannot reach the API server from its node",
+        (
+            "on generic clusters, check that extractedprism runs on that node or that network.apiServerHost "
+            "is right; on Talos, check that KubePrism is enabled"
+        ),
     ),
 )
 
@@ -76,8 +79,8 @@ def explained(*texts: str) -> Explanation:
         if any(mark in text for mark in marks for text in texts):
             return Explanation(means, next_step)
     return Explanation(
-        "its pods did not do their work",
-        f"kubectl -n kube-system describe job {JOB}; kubectl -n kube-system get events",
+        "its pods did not complete",
+        f"check `kubectl -n kube-system describe job {JOB}` and `kubectl -n kube-system get events`",
     )
 
 

@@ -67,7 +67,7 @@ class Difference:
 
     def __str__(self) -> str:
         seen = "nothing" if self.seen is None else f"`{self.seen}`"
-        return f"asked for `{self.wanted}`, the platform uses {seen}"
+        return f"set to `{self.wanted}`, but the platform uses {seen}"
 
 
 def expected(values: Mapping[str, Any], variant: str, release: Release) -> dict[str, str]:
@@ -100,7 +100,7 @@ def rendered(secret: Mapping[str, Any]) -> dict[str, str]:
     except (KeyError, TypeError, ValueError, binascii.Error, YAMLError):
         raise Unreadable(f"{SECRET} has no readable `_cluster` in its values.yaml") from None
     if not isinstance(cluster, dict):
-        raise Unreadable(f"`_cluster` in {SECRET} is no mapping")
+        raise Unreadable(f"`_cluster` in {SECRET} is not a mapping")
     return {key: text(value) for key, value in cluster.items() if key in PATHS and not isinstance(value, dict)}
 
 
@@ -112,8 +112,14 @@ def differences(wanted: Mapping[str, str], seen: Mapping[str, str]) -> list[Diff
 def hint(found: list[Difference]) -> str:
     """What to do about them."""
     if any(difference.key == "root-host" and difference.seen for difference in found):
-        return f"an old ConfigMap may overrule the package: kubectl -n {LEGACY.namespace} get configmap {LEGACY.name} -o yaml"
-    return "kubectl -n cozy-system get helmrelease cozystack-platform -o yaml; the platform takes its values from there"
+        return (
+            f"an old ConfigMap may override the package: check `kubectl -n {LEGACY.namespace} get configmap "
+            f"{LEGACY.name} -o yaml`"
+        )
+    return (
+        "check `kubectl -n cozy-system get helmrelease cozystack-platform -o yaml`, which provides the "
+        "platform's values"
+    )
 
 
 def _at(values: Mapping[str, Any], path: str) -> Any:

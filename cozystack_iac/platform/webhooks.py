@@ -41,7 +41,7 @@ def blamed(message: str) -> Webhook | None:
 async def account(kube: Kube, webhook: Webhook) -> str:
     """What stands behind the webhook's Service right now; never raises: a question without an answer is said to be one."""
     if not webhook.service:
-        return "it is not served by the cluster"
+        return "the cluster does not serve it"
     slices = Ref("discovery.k8s.io/v1", "endpointslices", webhook.namespace)
     try:
         service = await kube.find(Ref("v1", "services", webhook.namespace, webhook.service))
@@ -62,8 +62,8 @@ def endpoints(webhook: Webhook, slices: Iterable[Mapping[str, Any]]) -> str:
         for address in endpoint.get("addresses") or ()
     ]
     if not listed:
-        return f"Service {webhook.whose} has no endpoints: no pod stands behind it"
-    return f"Service {webhook.whose} has endpoints {', '.join(sorted(listed))}"
+        return f"Service {webhook.whose} has no endpoints, because no pod backs it"
+    return f"Service {webhook.whose} has the endpoints {', '.join(sorted(listed))}"
 
 
 def _ready(endpoint: Mapping[str, Any]) -> bool:

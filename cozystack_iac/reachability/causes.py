@@ -20,7 +20,7 @@ class Cause(StrEnum):
 
     REACHED = "reached"
     NAMES = "DNS is wrong"
-    PATH = "the path is closed"
+    PATH = "the path is blocked"
     PLATFORM = "the platform is down"
     UNKNOWN = "unknown"
 
@@ -41,7 +41,7 @@ class Inside:
         counts = {"root ingress": self.ingress, "dashboard": self.dashboard}
         known = [f"{name}: {count} ready" for name, count in counts.items() if count is not None]
         listens = [f"it listens on {', '.join(sorted(self.external))}"] if self.external else []
-        return "; ".join([*known, *listens, *([self.trouble] if self.trouble else [])]) or "not asked"
+        return "; ".join([*known, *listens, *([self.trouble] if self.trouble else [])]) or "not checked"
 
 
 @dataclass(frozen=True)
@@ -101,17 +101,17 @@ def _headline(cause: Cause, failed: Sequence[Standing], total: int) -> str:
     count = f"{len(failed)} of {total} probes failed"
     match cause:
         case Cause.REACHED:
-            return "The platform answers on its public names."
+            return "The platform responds on its public names."
         case Cause.NAMES:
-            return "DNS is wrong: the platform answers at its addresses, its names do not lead there."
+            return "DNS is wrong: the platform responds at its addresses, but its names do not resolve to them."
         case Cause.PATH:
-            return f"The path to the platform is closed ({count})."
+            return f"The path to the platform is blocked ({count})."
         case Cause.PLATFORM:
-            return f"The platform is down behind its public names ({count})."
+            return f"The platform does not respond behind its public names ({count})."
         case Cause.UNKNOWN if total == 0:
             return "No address of the platform is known yet."
         case Cause.UNKNOWN:
-            return f"The platform is not reached, and it is not known why ({count})."
+            return f"The platform is not reachable, and the cause is unknown ({count})."
 
 
 def _means(cause: Cause, inside: Inside) -> str:
@@ -119,23 +119,30 @@ def _means(cause: Cause, inside: Inside) -> str:
         case Cause.REACHED:
             return ""
         case Cause.NAMES:
-            return "nobody finds the platform by name until the records are right; nothing is wrong with the platform itself"
+            return "nobody can open the platform by name until the DNS records are correct; the platform itself is fine"
         case Cause.PATH:
-            return "the platform itself is up; people cannot reach it at these addresses"
+            return "the platform itself is up, but users cannot reach it at these addresses"
         case Cause.PLATFORM if inside.ingress == 0:
-            return "the root ingress has no ready endpoint, so nothing can answer at any address"
+            return "the root ingress has no ready endpoint, so nothing responds at any address"
         case Cause.PLATFORM:
-            return "packets arrive at the ingress; what is behind it does not answer as it should"
+            return "packets reach the ingress, but the backend does not respond as expected"
         case Cause.UNKNOWN:
-            return "a closed path and a dead ingress look the same from here, and the cluster did not say which it is"
+            return (
+                "a blocked path and a dead ingress look the same from here, and the cluster did not report which it is"
+            )
 
 
 def _first_steps(cause: Cause, inside: Inside) -> list[str]:
     match cause:
         case Cause.PLATFORM if inside.ingress == 0:
-            return ["kubectl -n tenant-root get pods,helmreleases (the root ingress)"]
+            return ["check the root ingress: `kubectl -n tenant-root get pods,helmreleases`"]
         case Cause.UNKNOWN:
-            return ["kubectl -n tenant-root get endpointslices -l kubernetes.io/service-name=root-ingress-controller"]
+            return [
+                (
+                    "check its endpoints: `kubectl -n tenant-root get endpointslices -l "
+                    "kubernetes.io/service-name=root-ingress-controller`"
+                )
+            ]
         case _:
             return []
 
@@ -145,4 +152,4 @@ def _not_listening(failed: Iterable[Standing], inside: Inside) -> list[str]:
     missing = sorted({str(s.target.address) for s in failed} - inside.external) if inside.external else []
     if not missing:
         return []
-    return [f"the root ingress does not listen on {', '.join(missing)}: correct publishing.externalIPs"]
+    return [f"correct publishing.externalIPs: the root ingress does not listen on {', '.join(missing)}"]

@@ -104,8 +104,8 @@ async def _by_proxy(standing: NameStanding, known: Target, ca: str, deadline_s: 
     direct = replace(known, name=name, passthrough=published.is_of(name, published.API))
     here, there = await probe_all([direct, replace(direct, by_name=True)], ca, deadline_s)
     if _same_platform(there, here):
-        return NameStanding(standing.name, Dns.RESOLVED, f"the proxy {proxy} leads to the platform by name")
-    return replace(standing, words=f"{standing.words}; the proxy {proxy} by name: {there.words}")
+        return NameStanding(standing.name, Dns.RESOLVED, f"the proxy {proxy} reaches the platform by name")
+    return replace(standing, words=f"{standing.words}; through the proxy {proxy} by name: {there.words}")
 
 
 def _same_platform(tried: Standing, direct: Standing) -> bool:
@@ -117,4 +117,8 @@ def _same_platform(tried: Standing, direct: Standing) -> bool:
 
 def _with_what_is_there(standing: NameStanding, there: Mapping[tuple[str, Address], str]) -> NameStanding:
     answers = [there[standing.name, a] for a in sorted(standing.led, key=str) if (standing.name, a) in there]
-    return replace(standing, words=f"{standing.words}; there: {', '.join(answers)}") if answers else standing
+    return (
+        replace(standing, words=f"{standing.words}; the host there responds with: {', '.join(answers)}")
+        if answers
+        else standing
+    )

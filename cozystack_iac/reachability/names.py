@@ -60,10 +60,10 @@ class Dns(StrEnum):
     """What a name's resolution is worth."""
 
     RESOLVED = "resolved"
-    MIXED = "partly elsewhere"
-    PROPAGATING = "not everywhere yet"
+    MIXED = "partly resolves elsewhere"
+    PROPAGATING = "not propagated everywhere yet"
     FILTERED = "filtered"
-    SEARCHED = "taken over by a search domain"
+    SEARCHED = "answered by a search domain"
     ELSEWHERE = "elsewhere"
     ABSENT = "absent"
     BROKEN = "broken"
@@ -108,13 +108,20 @@ def judge(
         return _absent(name, here, others, wanted)
     right = [other for other in others if other.addresses & wanted]
     if right:
-        words = f"{here.resolver}: {here.words}; {right[0].resolver} leads to {right[0].words}"
-        return NameStanding(name, Dns.BROKEN, words, "repair or replace this workstation's resolver; the name is right")
+        words = f"{here.resolver} reports {here.words}, but {right[0].resolver} resolves it to {right[0].words}"
+        return NameStanding(
+            name, Dns.BROKEN, words, "repair or replace this workstation's resolver; the DNS record is correct"
+        )
     if Said.FAILED in {lookup.said for lookup in lookups}:
         words = "; ".join(f"{lookup.resolver}: {lookup.words}" for lookup in lookups)
-        remedy = "the zone's name servers fail: check the delegation and DNSSEC (`dig +cd` answers when it is DNSSEC)"
+        remedy = (
+            "check the delegation and DNSSEC of the zone, because its name servers fail (if `dig +cd` gets "
+            "an answer, DNSSEC is the cause)"
+        )
         return NameStanding(name, Dns.BROKEN, words, remedy)
-    return NameStanding(name, Dns.UNKNOWN, f"{here.resolver}: {here.words}", "check the network and resolver here")
+    return NameStanding(
+        name, Dns.UNKNOWN, f"{here.resolver}: {here.words}", "check the network and the resolver of this workstation"
+    )
 
 
 def _answered(
@@ -129,14 +136,19 @@ def _answered(
     if strange and not here.addresses & wanted:
         return _elsewhere(name, here, others, wanted, absolute, search)
     if strange:
-        words = f"leads to {listed(here.addresses & wanted)}, and also to {listed(strange)}: some people end up there"
+        words = (
+            f"resolves to {listed(here.addresses & wanted)}, but also to {listed(strange)}, so some users end up there"
+        )
         return NameStanding(name, Dns.MIXED, words, f"remove {listed(strange)} from the record", led=strange)
     late = [other for other in others if other.said.answered and not other.addresses & wanted]
     dropping = [other for other in late if other.said is Said.EMPTY and _private(wanted)]
     if [other for other in late if other not in dropping]:
         seen = "; ".join(f"{other.resolver}: {other.words}" for other in late)
-        words = f"leads to {here.words} from here, not everywhere: {seen}"
-        remedy = "wait until caches have expired; if it stays, the record exists here only (hosts file, split horizon)"
+        words = f"resolves to {here.words} from here, but not everywhere: {seen}"
+        remedy = (
+            "wait until caches expire; if it stays like this, the record exists only here (hosts file or "
+            "split-horizon DNS)"
+        )
         return NameStanding(name, Dns.PROPAGATING, words, remedy)
     if dropping:
         return NameStanding(name, Dns.RESOLVED, f"{here.words} ({dropping[0].resolver} drops private addresses)")
@@ -152,23 +164,25 @@ def _elsewhere(
     search: Sequence[str],
 ) -> NameStanding:
     if here.addresses <= _SINKHOLES:
-        words = f"{here.resolver} answers {here.words}: the name is blocked there"
-        return NameStanding(name, Dns.FILTERED, words, f"allow {name} in the resolver's block list")
+        words = f"{here.resolver} answers {here.words}: it blocks the name"
+        return NameStanding(name, Dns.FILTERED, words, f"allow {name} in the resolver's blocklist")
     if absolute is not None and absolute.said.answered and not absolute.addresses & here.addresses:
         domains = f" ({', '.join(search)})" if search else ""
         words = (
-            f"leads to {here.words} by a search domain{domains} or the hosts file of this workstation; "
+            f"resolves to {here.words} through a search domain{domains} or this workstation's hosts file; "
             f"the name itself: {absolute.words}"
         )
-        remedy = f"create a record for {name} with {listed(wanted)}; a wildcard in a search domain answers until then"
+        remedy = (
+            f"create a record for {name} with {listed(wanted)}; until then a wildcard record in a search domain answers"
+        )
         return NameStanding(name, Dns.SEARCHED, words, remedy, led=here.addresses)
     right = [other for other in others if other.addresses & wanted]
     if right:
-        words = f"leads to {here.words} from here, to {right[0].words} at {right[0].resolver}"
-        remedy = "an old answer is cached here: wait until it has expired, or flush this workstation's cache"
+        words = f"resolves to {here.words} from here, but to {right[0].words} at {right[0].resolver}"
+        remedy = "wait until the old answer in the cache expires, or flush this workstation's DNS cache"
         return NameStanding(name, Dns.PROPAGATING, words, remedy, led=here.addresses)
-    words = f"leads to {here.words}, not to {listed(wanted)}"
-    remedy = f"let {name} point to {listed(wanted)}, unless a NAT or a CDN is between"
+    words = f"resolves to {here.words} instead of {listed(wanted)}"
+    remedy = f"point {name} to {listed(wanted)}, unless a NAT or a CDN is in front of the platform"
     return NameStanding(name, Dns.ELSEWHERE, words, remedy, led=here.addresses)
 
 
@@ -179,26 +193,29 @@ def _absent(name: str, here: Lookup, others: Sequence[Lookup], wanted: frozenset
     # A filter takes the addresses out and leaves an empty answer; only where the name itself proves that there is a
     # record can "no such name" be a filter as well.
     if dropped and _private(dropped) and (here.said is Said.EMPTY or carried):
-        words = f"this workstation's resolver drops the answer {listed(dropped)} (protection against DNS rebinding)"
+        words = f"this workstation's resolver drops the answer {listed(dropped)} (DNS rebinding protection)"
         remedy = (
             f"add the name to the hosts file, allow it in the resolver (dnsmasq: rebind-domain-ok={_zone(name)}), "
             "or use another resolver"
         )
         return NameStanding(name, Dns.FILTERED, words, remedy)
     if right:
-        words = f"{here.resolver}: {here.words}; {right[0].resolver} leads to {right[0].words}"
-        remedy = "an older answer is cached here: wait until it has expired, or flush this workstation's cache"
+        words = f"{here.resolver} reports {here.words}, but {right[0].resolver} resolves it to {right[0].words}"
+        remedy = "wait until the old answer in the cache expires, or flush this workstation's DNS cache"
         return NameStanding(name, Dns.PROPAGATING, words, remedy)
     if carried:
-        words = f"{here.resolver}: {here.words}, though the name itself says {carried}"
-        remedy = "this workstation's resolver does not ask the wildcard service: use another resolver or a domain of your own"
+        words = f"{here.resolver} reports {here.words}, although the name contains {carried}"
+        remedy = (
+            "use another resolver or your own domain, because this workstation's resolver does not query the "
+            "wildcard DNS service"
+        )
         return NameStanding(name, Dns.FILTERED, words, remedy)
     strange = [other for other in others if other.addresses]
     if strange:
-        words = f"{here.resolver}: {here.words}; {strange[0].resolver} leads to {strange[0].words}"
-        remedy = f"let {name} point to {listed(wanted)}"
+        words = f"{here.resolver} reports {here.words}, but {strange[0].resolver} resolves it to {strange[0].words}"
+        remedy = f"point {name} to {listed(wanted)}"
         return NameStanding(name, Dns.ELSEWHERE, words, remedy, led=strange[0].addresses)
-    words = "exists, and has no address" if here.said is Said.EMPTY else "does not exist"
+    words = "exists, but has no address" if here.said is Said.EMPTY else "does not exist"
     return NameStanding(name, Dns.ABSENT, words, f"create a record for {name} with {listed(wanted)}")
 
 
@@ -223,7 +240,7 @@ def endpoint(resolver: str) -> tuple[str, int]:
     except ValueError:
         host, _, port = resolver.rpartition(":")
         if not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError(f"{resolver} is no address of a resolver") from None
+            raise ValueError(f"{resolver} is not a valid resolver address") from None
         return str(ip_address(host.strip("[]"))), int(port)
 
 

@@ -37,11 +37,11 @@ class Target:
 class Failure(StrEnum):
     """Where a connection ended before there was an HTTP answer."""
 
-    PROXY = "stopped at the proxy"
+    PROXY = "stopped by the proxy"
     REFUSED = "refused"
     UNREACHABLE = "no route"
-    TIMEOUT = "no answer in time"
-    CLOSED = "closed without an answer"
+    TIMEOUT = "timed out"
+    CLOSED = "closed without a response"
     HANDSHAKE = "TLS handshake failed"
     CERTIFICATE = "certificate not accepted"
 
@@ -105,7 +105,10 @@ _ALIVE = frozenset({200, 301, 302, 303, 307, 308, 401, 403})
 _STARTING = frozenset({502, 503, 504})
 _CDN = range(520, 531)  # Cloudflare's own codes, 530 included
 
-_NAT = "a firewall, the load balancer, or external addresses that are on no interface (1:1 NAT needs the internal ones)"
+_NAT = (
+    "check the firewall, the load balancer, and whether the external addresses are on an interface (1:1 NAT "
+    "needs the internal ones)"
+)
 
 
 def judge(target: Target, outcome: Outcome) -> Standing:
@@ -116,7 +119,7 @@ def judge(target: Target, outcome: Outcome) -> Standing:
         reach, means, remedy = _unanswered(target, outcome)
         return Standing(target, reach, words + through, means, remedy, outcome.served)
     redirect = f" to {outcome.location}" if outcome.location else ""
-    words = "no HTTP answer" if outcome.status is None else f"HTTP {outcome.status}{redirect}"
+    words = "no HTTP response" if outcome.status is None else f"HTTP {outcome.status}{redirect}"
     reach, means, remedy = _answered(target, outcome.status)
     return Standing(target, reach, words + through, means, remedy, outcome.served)
 
@@ -124,8 +127,8 @@ def judge(target: Target, outcome: Outcome) -> Standing:
 def look_at(target: Target) -> str:
     """Where a person looks when the ingress answers for `target` and what is behind it does not."""
     if target.passthrough:
-        return "kubectl -n default get ingress kubernetes; kubectl -n tenant-root get pods"
-    return "kubectl -n cozy-dashboard get pods,ingress"
+        return "check `kubectl -n default get ingress kubernetes` and `kubectl -n tenant-root get pods`"
+    return "check `kubectl -n cozy-dashboard get pods,ingress`"
 
 
 _Meaning = tuple[Reach, str, str]
@@ -133,31 +136,34 @@ _Meaning = tuple[Reach, str, str]
 
 def _answered(target: Target, status: int | None) -> _Meaning:
     if status is None:
-        return Reach.BROKEN, "what answers is no web server", look_at(target)
+        return Reach.BROKEN, "the port does not speak HTTP", look_at(target)
     if status in _ALIVE:
         return Reach.REACHED, "", ""
     if status in _STARTING:
-        return Reach.STARTING, "the ingress answers, its backend does not", look_at(target)
+        return Reach.STARTING, "the ingress responds, but its backend does not", look_at(target)
     if status in _CDN:
-        means = "a CDN in front cannot reach the platform, or does not accept its certificate"
-        return Reach.PROXY, means, "let the CDN pass traffic through until certificates are issued"
+        means = "a CDN in front cannot reach the platform, or rejects its certificate"
+        return Reach.PROXY, means, "let the CDN pass traffic through unchanged until the certificates are issued"
     if status == 404:
-        means = f"the ingress answers but does not know {target.name}"
-        return Reach.ABSENT, means, "check publishing.host and publishing.exposed; kubectl get ingress -A"
-    return Reach.BROKEN, "the name is served, but not as expected", look_at(target)
+        means = f"the ingress responds, but does not know {target.name}"
+        return Reach.ABSENT, means, "check publishing.host, publishing.exposed and `kubectl get ingress -A`"
+    return Reach.BROKEN, "the name is served, but the response is not the expected one", look_at(target)
 
 
 def _unanswered(target: Target, outcome: Outcome) -> _Meaning:
     match outcome.failure:
         case Failure.PROXY:
-            means = "this workstation's proxy ended the connection, so nothing is known of the platform"
+            means = "this workstation's proxy closed the connection, so nothing is known about the platform"
             remedy = (
-                f"let the proxy pass CONNECT to {target.address}:{target.port}, or add {target.address} to NO_PROXY"
+                f"allow CONNECT to {target.address}:{target.port} in the proxy, or add {target.address} to NO_PROXY"
             )
             return Reach.UNREACHABLE, means, remedy
         case Failure.REFUSED:
-            means = "the address answers, nothing listens there: no root ingress, or " + _NAT
-            remedy = "kubectl -n tenant-root get svc root-ingress-controller; check publishing.externalIPs"
+            means = (
+                "the host responds, but nothing listens on the port: there is no root ingress, or the "
+                "address is not its own; "
+            ) + _NAT
+            remedy = "check `kubectl -n tenant-root get svc root-ingress-controller` and publishing.externalIPs"
             return Reach.REFUSED, means, remedy
         case Failure.UNREACHABLE | Failure.TIMEOUT:
             remedy = f"open port {target.port} to {target.address}"
@@ -165,18 +171,21 @@ def _unanswered(target: Target, outcome: Outcome) -> _Meaning:
         case Failure.CERTIFICATE if target.passthrough:
             return _foreign_certificate(target, outcome.detail)
         case Failure.CLOSED:
-            means = "the connection is accepted and dropped: a proxy that expects or adds the PROXY protocol does that"
+            means = (
+                "the connection is accepted and then closed, as a proxy does that expects or adds the PROXY protocol"
+            )
             return Reach.TLS, means, "check publishing.proxyProtocol and the load balancer"
         case _:
-            means = "what answers at the port does not speak TLS as the ingress does"
+            means = "the port does not speak TLS the way the ingress does"
             return Reach.TLS, means, "check what listens there; a proxy in between is likely"
 
 
 def _foreign_certificate(target: Target, detail: str) -> _Meaning:
     if re.search(r"hostname mismatch|doesn't match|not valid for", detail, re.IGNORECASE):
-        means = f"the Kubernetes API answers, but its certificate does not name {target.name}"
-        return Reach.MISNAMED, means, f"add {target.name} to the certificate names (talos.extraSans)"
+        means = f"the Kubernetes API responds, but its certificate does not include {target.name}"
+        return Reach.MISNAMED, means, f"add {target.name} to the certificate SANs (talos.extraSans)"
     means = (
-        "the certificate is not signed by this cluster's CA: the ingress ends TLS itself, or another cluster answers"
+        "the certificate is not signed by this cluster's CA: either the ingress terminates TLS itself, "
+        "or another cluster responds"
     )
     return Reach.TLS, means, look_at(target)

@@ -58,7 +58,7 @@ async def _attempt(
         ):
             return await _exchange(target, reader, writer)
     except TimeoutError:
-        return Outcome(failure=Failure.TIMEOUT, detail=f"{deadline_s:.0f} s")
+        return Outcome(failure=Failure.TIMEOUT, detail=f"after {deadline_s:.0f} s")
     except _Stopped as error:
         return Outcome(failure=Failure.PROXY, detail=str(error))
     except ssl.SSLCertVerificationError as error:
@@ -121,7 +121,7 @@ async def _tunnel(target: Target, proxy: proxies.Proxy) -> tuple[asyncio.StreamR
         status, reason = None, "it closed the connection"
     if status is None or not 200 <= status < 300:
         writer.transport.abort()
-        asks = "; it asks for credentials: put them into the proxy's URL" if status == 407 else ""
+        asks = "; it requires credentials: add them to the proxy's URL" if status == 407 else ""
         raise _Stopped(f"{proxy} answered {status or ''} {reason}".rstrip() + asks)
     return reader, writer
 
@@ -139,7 +139,7 @@ async def _exchange(target: Target, reader: asyncio.StreamReader, writer: asynci
     except (TypeError, ValueError):
         certificate = None
     if status is None:
-        return Outcome(detail="not HTTP", served=certificate)
+        return Outcome(detail="the response is not HTTP", served=certificate)
     return Outcome(status=status, location=_redirected(headers), served=certificate)
 
 
@@ -149,7 +149,7 @@ async def _head(reader: asyncio.StreamReader) -> tuple[int | None, str, dict[str
     try:
         first = (await reader.readuntil(b"\n")).decode("latin-1").split(maxsplit=2)
         if not (len(first) >= 2 and first[0].startswith("HTTP/") and first[1].isdigit()):
-            return None, "what is not HTTP", headers
+            return None, "a response that is not HTTP", headers
         for _ in range(_HEADERS):
             line = (await reader.readuntil(b"\n")).decode("latin-1").strip()
             if not line:
@@ -157,7 +157,7 @@ async def _head(reader: asyncio.StreamReader) -> tuple[int | None, str, dict[str
             name, _, value = line.partition(":")
             headers[name.strip().lower()] = value.strip()
     except asyncio.LimitOverrunError:
-        return None, "what is not HTTP", headers
+        return None, "a response that is not HTTP", headers
     return int(first[1]), first[2].strip() if len(first) > 2 else "", headers
 
 
@@ -181,13 +181,13 @@ async def lookup_here(name: str, *, deadline_s: float = PROBE_S) -> Lookup:
         async with asyncio.timeout(deadline_s):
             found = await loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except TimeoutError:
-        return Lookup(Said.SILENT, detail=f"{deadline_s:.0f} s")
+        return Lookup(Said.SILENT, detail=f"after {deadline_s:.0f} s")
     except socket.gaierror as error:
         no_data = getattr(socket, "EAI_NODATA", None)
         said = {socket.EAI_NONAME: Said.NXDOMAIN, no_data: Said.EMPTY, socket.EAI_AGAIN: Said.SILENT}
         return Lookup(said.get(error.errno, Said.FAILED), detail=error.strerror or str(error))
     except UnicodeError:
-        return Lookup(Said.NXDOMAIN, detail="no name that DNS could hold")
+        return Lookup(Said.NXDOMAIN, detail="the name is not valid in DNS")
     return Lookup.of(ip_address(str(entry[4][0]).partition("%")[0]) for entry in found)
 
 
@@ -228,7 +228,7 @@ async def _ask(name: str, kind: str, resolver: str, label: str, deadline_s: floa
         said = next((said for code, said in _SAID.items() if code in str(error)), Said.FAILED)
         return Lookup(said, resolver=label)
     except dns.exception.Timeout:
-        return Lookup(Said.SILENT, resolver=label, detail=f"{deadline_s:.0f} s")
+        return Lookup(Said.SILENT, resolver=label, detail=f"after {deadline_s:.0f} s")
     except (dns.exception.DNSException, OSError) as error:
         return Lookup(Said.SILENT, resolver=label, detail=str(error) or type(error).__name__)
     return Lookup.of((ip_address(record.to_text()) for record in answer.rrset or ()), label)

@@ -55,11 +55,11 @@ def parse(text: str, variable: str) -> Proxy:
         parts = urlsplit(text if "://" in text else f"http://{text}")
         port = parts.port
     except ValueError:
-        raise BadProxy(f"{variable} is no URL of a proxy") from None
+        raise BadProxy(f"{variable} is not a valid proxy URL") from None
     if parts.scheme not in _DEFAULT_PORTS:
-        raise BadProxy(f"{variable} names a {parts.scheme} proxy; this check speaks to http and https proxies only")
+        raise BadProxy(f"{variable} is a {parts.scheme} proxy, but only http and https proxies are supported here")
     if not parts.hostname:
-        raise BadProxy(f"{variable} names no host")
+        raise BadProxy(f"{variable} has no host")
     authorization = ""
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"

@@ -36,9 +36,9 @@ class Trust(StrEnum):
     STAGING = "staging"
     PLACEHOLDER = "not issued yet"
     SELF_SIGNED = "self-signed"
-    PRIVATE = "private authority"
+    PRIVATE = "private CA"
     EXPIRED = "expired"
-    MISNAMED = "for other names"
+    MISNAMED = "wrong name"
 
 
 @dataclass(frozen=True)
@@ -81,22 +81,24 @@ def judge(name: str, served: Served, now: datetime) -> TrustStanding:
     ends = f"{served.ends:%Y-%m-%d}"
     look = "kubectl get certificates,orders,challenges -A"
     if INGRESS_PLACEHOLDER in (served.subject, served.issuer):
-        words = "the ingress shows its placeholder: no certificate was issued for this name yet"
+        words = "the ingress serves its placeholder certificate: no certificate has been issued for this name yet"
         return TrustStanding(Trust.PLACEHOLDER, words, look)
     if served.ends <= now:
-        return TrustStanding(Trust.EXPIRED, f"ended on {ends} (issued by {served.issuer})", look)
+        return TrustStanding(Trust.EXPIRED, f"expired on {ends} (issued by {served.issuer})", look)
     if not covers(served.names, name):
-        shown = ", ".join(sorted(served.names)[:3]) or "no name at all"
-        return TrustStanding(Trust.MISNAMED, f"it is for {shown} (issued by {served.issuer})", look)
+        shown = ", ".join(sorted(served.names)[:3]) or "no name"
+        return TrustStanding(Trust.MISNAMED, f"it is issued for {shown} (issuer: {served.issuer})", look)
     if "staging" in served.issuer.lower():
-        words = f"issued by {served.issuer}, a staging authority that browsers do not accept; until {ends}"
+        words = f"issued by {served.issuer}, a staging CA that browsers do not trust; valid until {ends}"
         return TrustStanding(Trust.STAGING, words, "set publishing.certificates.issuer to letsencrypt-prod")
     if served.self_signed:
-        return TrustStanding(Trust.SELF_SIGNED, f"signed by itself, browsers warn; until {ends}", look)
+        return TrustStanding(Trust.SELF_SIGNED, f"self-signed, so browsers show a warning; valid until {ends}", look)
     if served.distrust:
-        words = f"issued by {served.issuer}, which this workstation does not trust ({served.distrust}); until {ends}"
-        return TrustStanding(Trust.PRIVATE, words, "hand that authority out to people, or use a public issuer")
-    return TrustStanding(Trust.TRUSTED, f"issued by {served.issuer}, until {ends}")
+        words = (
+            f"issued by {served.issuer}, which this workstation does not trust ({served.distrust}); valid until {ends}"
+        )
+        return TrustStanding(Trust.PRIVATE, words, "distribute that CA certificate to users, or use a public issuer")
+    return TrustStanding(Trust.TRUSTED, f"issued by {served.issuer}, valid until {ends}")
 
 
 def covers(names: frozenset[str], name: str) -> bool:

@@ -73,7 +73,7 @@ class PackageSource:
             variants = {str(v["name"]): _variant(v) for v in (obj.get("spec") or {}).get("variants") or ()}
             return cls(str(obj["metadata"]["name"]), variants)
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"a PackageSource that cannot be read: {error!r}") from error
+            raise ValueError(f"a PackageSource cannot be read: {error!r}") from error
 
 
 def _variant(obj: Mapping[str, Any]) -> Variant:
@@ -113,7 +113,7 @@ class Package:
                 ready=Condition.parse(ready) if ready else None,
             )
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"a Package that cannot be read: {error!r}") from error
+            raise ValueError(f"a Package cannot be read: {error!r}") from error
 
 
 def belongs(release: Mapping[str, Any], expected: Collection[ReleaseId]) -> bool:
@@ -151,7 +151,7 @@ def expected_releases(
         if package.ready is None or package.ready.status != "True":
             items.append(_unwritten(package, source, variant, by_name))
     if PLATFORM not in by_name:
-        items.append(Item(f"Package {PLATFORM}", Phase.MISSING, "PlatformMissing", "nothing asks for the platform"))
+        items.append(Item(f"Package {PLATFORM}", Phase.MISSING, "PlatformMissing", "nothing requests the platform"))
     items += _absent(items, by_name)
     releases |= _by_charts(releases, tenant)
     return Expected(releases, tuple(items), FLOORS.get(platform_variant, FLOORS["default"]))

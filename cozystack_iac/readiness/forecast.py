@@ -71,7 +71,7 @@ def remaining_s(standings: Sequence[Standing], pace: float | None, settle_s: flo
 def about(seconds: float | None) -> str:
     """For a person: `about 6 min left`. Whole minutes, fives from twenty on."""
     if seconds is None:
-        return "time left unknown"
+        return "remaining time unknown"
     if seconds < 45:
         return "less than a minute left"
     minutes = max(1, round(seconds / 60))

@@ -33,7 +33,7 @@ def gather(objects: Iterable[Release], expected: Expected, allow: Collection[str
     writers = {str(release): writer for release, writer in expected.releases.items()}
     for subject, writer in writers.items():
         if subject not in found:
-            note = f"{'the chart of ' if is_release(writer) else ''}{writer} should have written it"
+            note = f"{'the chart of ' if is_release(writer) else ''}{writer} should have created it"
             items[subject] = Item(subject, Phase.MISSING, "ReleaseMissing", note, hints=frozenset({writer}))
     items |= {i.subject: i for i in expected.items}
     for item in [i for i in items.values() if i.phase is not Phase.READY and i.phase not in ON_THEIR_OWN]:

@@ -10,7 +10,7 @@ from cozystack_iac.readiness.verdicts import Standing, State
 
 # A package is what the worst of its releases is.
 _WORST_FIRST = (State.STUCK, State.UNKNOWN, State.SUSPENDED, State.PROGRESSING, State.STALE, State.READY)
-UNOWNED = "written by nobody known"
+UNOWNED = "of unknown origin"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def _row(package: str, members: Sequence[Standing]) -> Row:
 
 def _note(standing: Standing) -> str:
     name = standing.subject.rpartition("/")[2]
-    where = f", held up by {standing.root}" if standing.root else ""
+    where = f", blocked by {standing.root}" if standing.root else ""
     return f"{name} {standing.item.words}{where}"
 
 
@@ -65,7 +65,7 @@ def render(standings: Iterable[Standing], *, limit: int | None = None) -> str:
     ]
     counts = {
         "more like these": len(guilty) - len(shown),
-        "wait for others": len(open_) - len(guilty),
+        "waiting for others": len(open_) - len(guilty),
         f"of {len(found)} packages ready": len(found) - len(open_),
     }
     return "\n".join(

@@ -64,7 +64,7 @@ class Release:
         try:
             key = ReleaseId(str(obj["metadata"]["namespace"]), str(obj["metadata"]["name"]))
         except (KeyError, TypeError) as error:
-            raise ValueError(f"a HelmRelease that cannot be read: {error!r}") from error
+            raise ValueError(f"a HelmRelease cannot be read: {error!r}") from error
         try:
             return cls._parse(key, obj)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -99,7 +99,7 @@ class Phase(Enum):
     WAITING = "waiting for its dependencies"
     FETCHING = "waiting for its chart"
     FAILING = "failing"
-    STALE = "has not taken in its last change"
+    STALE = "has not processed its last change"
     STALLED = "given up by Flux"
     REJECTED = "rejected by the operator"
     SUSPENDED = "suspended"
@@ -202,7 +202,7 @@ def source_item(kind: str, obj: Mapping[str, Any]) -> Item:
         generation = int(meta.get("generation", 1))
         observed = raw.get("Ready", {}).get("observedGeneration") or status.get("observedGeneration") or generation
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"a {kind} that cannot be read: {error!r}") from error
+        raise ValueError(f"a {kind} cannot be read: {error!r}") from error
     subject, ready = f"{kind} {scope}{meta['name']}", conditions.get("Ready")
     reason, message = (ready.reason, ready.message) if ready else ("", "")
     phase = _source_phase(conditions, stale=int(observed) != generation)

@@ -31,44 +31,44 @@ ON_THE_WAY = frozenset(
 PST_001 = Rule(
     "PST-001",
     ERROR,
-    title="what people need runs",
-    why="without it nobody gets in, or nothing new can be started",
-    remedy="look at the pods it names; run `pulumi up` again when they run",
+    title="Essential workloads are running",
+    why="without them users cannot log in, or nothing new can be started",
+    remedy="check the pods named in the finding; run `pulumi up` again when they are running",
 )
 PST_002 = Rule(
     "PST-002",
     WARNING,
-    title="every pod of the platform runs",
-    why="that part of the platform works with less than it should have, or not at all",
-    remedy="look at the pods it names",
+    title="Every pod of the platform is running",
+    why="that part of the platform runs with reduced capacity or not at all",
+    remedy="check the pods named in the finding",
 )
 PST_003 = Rule(
     "PST-003",
     ERROR,
-    title="the root ingress is there and has somebody behind it",
-    why="everything that is published goes through it",
-    remedy="look at releases ingress and ingress-nginx-system in tenant-root",
+    title="The root ingress exists and has ready endpoints",
+    why="all published services go through it",
+    remedy="check the releases ingress and ingress-nginx-system in tenant-root",
 )
 PST_004 = Rule(
     "PST-004",
     ERROR,
-    title="the root ingress listens on the addresses that were asked for",
-    why="packets to the other addresses are answered by nobody",
-    remedy="compare publishing.externalIPs with what the Service says; somebody may have changed it by hand",
+    title="The root ingress listens on the configured addresses",
+    why="nothing responds at the other addresses",
+    remedy="compare publishing.externalIPs with the Service; it may have been changed by hand",
 )
 PST_005 = Rule(
     "PST-005",
     WARNING,
-    title="certificates are issued",
-    why="browsers warn until then, and programs that check certificates do not connect",
-    remedy="do what the finding says; cert-manager goes on by itself",
+    title="All certificates are issued",
+    why="until then browsers show a warning, and clients that verify certificates do not connect",
+    remedy="apply the fix in the finding; cert-manager then continues by itself",
 )
 PST_006 = Rule(
     "PST-006",
     ERROR,
-    title="the cluster says how it is",
-    why="what could not be asked is unknown, and unknown is not fine",
-    remedy="use a kubeconfig that may list these kinds cluster-wide, and a way to the API server that holds",
+    title="The state of the cluster can be read",
+    why="what cannot be read is unknown, and unknown does not mean healthy",
+    remedy="use a kubeconfig that may list these kinds cluster-wide, and a stable connection to the API server",
 )
 
 
@@ -117,7 +117,7 @@ class Standing:
 def judge(wanted: Wanted, seen: Seen, now: datetime, *, waited_s: float, patience: Patience) -> Standing:
     """How the platform stands. `waited_s`: how long somebody has been looking: then even a wrong clock excuses nothing."""
     if seen.away:
-        return Standing((), tuple(f"an answer about {kind}: {why}" for kind, why in seen.gaps.items()), 0, 0)
+        return Standing((), tuple(f"the list of {kind}: {why}" for kind, why in seen.gaps.items()), 0, 0)
     found = [PST_006.at(kind, problem=why, fix=PST_006.remedy) for kind, why in seen.gaps.items()]
     waiting: list[str] = []
     unready = [w for w in workloads(seen.pods) if w.trouble]
@@ -228,7 +228,7 @@ def _unwell(workload: Workload) -> Finding:
     place = workload.trouble[0].subject.partition("/")[2]
     command = f"kubectl -n {workload.namespace} describe pod {place}"
     if known is None:
-        return rule.at(workload.name, problem=problem, fix="look at the pod and at its log", command=command)
+        return rule.at(workload.name, problem=problem, fix="check the pod and its log", command=command)
     return rule.at(workload.name, problem=f"{problem}. {known.cause}", fix=known.remedy, command=command)
 
 
@@ -251,7 +251,7 @@ def _ingress(wanted: Wanted, seen: Seen) -> Iterator[Finding]:
         yield PST_003.at(place, problem="it does not exist", fix=PST_003.remedy, command=look)
         return
     if not any(signs.has_ready_endpoint(s) for s in seen.slices if signs.service_of(s) == signs.name_of(service)):
-        yield PST_003.at(place, problem="no ready pod answers for it", fix=PST_003.remedy, command=look)
+        yield PST_003.at(place, problem="it has no ready pod", fix=PST_003.remedy, command=look)
     yield from _addresses(wanted, service, place)
 
 
@@ -261,8 +261,11 @@ def _addresses(wanted: Wanted, service: Object, place: str) -> Iterator[Finding]
     if wanted.load_balancer:
         given = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress")
         if not given:
-            problem = "no load balancer has given it an address"
-            fix = "bring a load balancer (MetalLB addresses, the cloud's controller), or use publishing.externalIPs"
+            problem = "no load balancer has assigned an address to it"
+            fix = (
+                "provide a load balancer (MetalLB address pool or the cloud's controller), or use "
+                "publishing.externalIPs"
+            )
             yield PST_004.at(place, problem=problem, fix=fix, command=show)
         return
     # The API server takes no loopback addresses here: only a lab asks for them, and listens on them by itself.
@@ -279,10 +282,12 @@ def _unissued(certificate: issuance.Pending, wanted: Wanted) -> Finding:
     known = diagnosis.explain_sign(*certificate.chain)
     seen = next((s for s in certificate.chain if s.message), certificate.chain[-1])
     names = ", ".join(certificate.names)
-    problem = f"not issued for {names}: {known.cause if known else 'no known failure'} ({seen})"
+    problem = (
+        f"the certificate for {names} has not been issued: {known.cause if known else 'the cause is unknown'} ({seen})"
+    )
     if wanted.sign_on and any(published.is_of(name, published.KEYCLOAK) for name in certificate.names):
         problem += "; until then kubectl cannot log in through Keycloak"
     namespace, _, name = certificate.subject.partition("/")
     command = f"kubectl -n {namespace} describe certificate {name}"
-    fix = known.remedy if known else "look at its challenges: they say what the authority waits for"
+    fix = known.remedy if known else "check its challenges, which show what the CA is waiting for"
     return PST_005.at(f"Certificate {certificate.subject}", problem=problem, fix=fix, command=command)

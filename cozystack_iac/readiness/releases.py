@@ -208,46 +208,48 @@ def _verdict(
     if unready:
         return Progressing(ready, total, blockers(*State))
     if len(releases) < max(floor, 1):
-        return Progressing(ready, total, note=f"{len(releases)} releases exist, at least {floor} are expected")
+        return Progressing(ready, total, note=f"{len(releases)} releases exist, but at least {floor} are expected")
     held = 0.0 if since.ready is None else now - since.ready
     if since.ready is None or held < limits.settle_s:
-        return Progressing(ready, total, note=f"all ready, for {held:.0f} s; has to hold for {limits.settle_s:.0f} s")
+        return Progressing(
+            ready, total, note=f"all ready for {held:.0f} s; they must stay ready for {limits.settle_s:.0f} s"
+        )
     return Ready(ready)
 
 
 _GENERIC: dict[Phase, tuple[str, str]] = {
     Phase.SUSPENDED: (
-        "somebody suspended it: Flux does not look after it, whatever its last state says",
+        "it was suspended by a person or a tool: Flux does not reconcile it, whatever its last state shows",
         'resume it: kubectl -n {ns} patch {kind} {name} --type merge -p \'{{"spec":{{"suspend":false}}}}\'',
     ),
     Phase.STALLED: (
-        "Flux needs a person: it does not try again by itself",
+        "Flux does not retry it without a person",
         (
-            "remove the cause, then kubectl -n {ns} annotate {kind} {name} --overwrite "
+            "remove the cause, then run: kubectl -n {ns} annotate {kind} {name} --overwrite "
             "reconcile.fluxcd.io/requestedAt=now reconcile.fluxcd.io/resetAt=now"
         ),
     ),
     Phase.MISSING: (
-        "the operator has not written it",
-        "look at kubectl get packages and kubectl -n cozy-system logs deploy/cozystack-operator",
+        "the operator has not created it",
+        "check kubectl get packages and kubectl -n cozy-system logs deploy/cozystack-operator",
     ),
     Phase.DELETING: (
         "its uninstall does not finish",
-        "look at what it still waits for: kubectl -n {ns} describe {kind} {name}",
+        "check what it is still waiting for: kubectl -n {ns} describe {kind} {name}",
     ),
     Phase.STALE: (
-        "Flux has not taken in the last change, so what it says is about the state before",
-        "kubectl -n cozy-fluxcd get pods, and kubectl -n {ns} describe {kind} {name}",
+        "Flux has not processed the last change, so its status is out of date",
+        "check kubectl -n cozy-fluxcd get pods and kubectl -n {ns} describe {kind} {name}",
     ),
 }
 _OTHERWISE = (
-    "no known failure",
-    "kubectl -n {ns} describe {kind} {name}, and kubectl -n cozy-fluxcd logs deploy/flux -c helm-controller",
+    "it matches no known failure",
+    "check kubectl -n {ns} describe {kind} {name} and kubectl -n cozy-fluxcd logs deploy/flux -c helm-controller",
 )
-_OPERATORS = "kubectl get {kind} {name} -o yaml, and kubectl -n cozy-system logs deploy/cozystack-operator"
+_OPERATORS = "check kubectl get {kind} {name} -o yaml and kubectl -n cozy-system logs deploy/cozystack-operator"
 _REPOSITORY = (
-    "what the platform consists of cannot be pulled",
-    "check the way from the cluster to its registry, then kubectl -n {ns} describe {kind} {name}",
+    "the platform's source cannot be pulled",
+    "check the network path from the cluster to its registry, then kubectl -n {ns} describe {kind} {name}",
 )
 
 
@@ -262,8 +264,8 @@ def _blocker(standing: Standing, behind: frozenset[str], items: Mapping[str, Ite
         remedy = _OPERATORS  # cluster-wide objects are the operator's
     if standing.stuck is StuckClass.CIRCLE:
         others = ", ".join(sorted(circle(item.subject, items) - {item.subject}))
-        cause = f"it waits for itself, through {others}" if others else "it names itself as its dependency"
-        remedy = "take one of them out of the circle (ignoreDependencies of its Package), and report it to Cozystack"
+        cause = f"it depends on itself, through {others}" if others else "it lists itself as a dependency"
+        remedy = "break the cycle (ignoreDependencies of one of the Packages), and report it to Cozystack"
     elif known:
         cause, remedy = known.cause, known.remedy
     else:

@@ -23,13 +23,13 @@ class State(StrEnum):
 class StuckClass(Enum):
     """Why something will not get on by itself."""
 
-    GIVEN_UP = "Flux does not try again"
-    REJECTED = "it asks for something that does not exist"
-    REPEATING = "it fails again and again, the same way"
-    OVERDUE = "it has had more time than it can need, and nothing else moves"
-    MISSING = "nobody creates it"
-    DELETING = "its deletion does not end"
-    CIRCLE = "it waits for itself"
+    GIVEN_UP = "Flux does not retry it"
+    REJECTED = "it refers to something that does not exist"
+    REPEATING = "it keeps failing in the same way"
+    OVERDUE = "it has exceeded its time limit, and nothing else is progressing"
+    MISSING = "nothing creates it"
+    DELETING = "its deletion does not finish"
+    CIRCLE = "it depends on itself"
 
 
 @dataclass(frozen=True)

@@ -60,11 +60,11 @@ class View:
     def cluster(self) -> Cluster | QueryFailed:
         """The objects of all kinds, or why there is no complete picture."""
         if self.away:
-            return QueryFailed(f"the API server does not answer: {self.away}")
+            return QueryFailed(f"the API server does not respond: {self.away}")
         parts: list[list[Object]] = []
         for ref in DECISIVE:
             if ref not in self.objects:
-                return QueryFailed(f"the API server has not listed its {ref.plural} yet")
+                return QueryFailed(f"the API server has not listed {ref.plural} yet")
             found = self.objects[ref]
             if found is None:
                 return QueryFailed(f"the API server does not know {ref.plural} yet")

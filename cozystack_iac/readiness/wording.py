@@ -56,9 +56,9 @@ def failure(verdict: Stuck | Suspended, standings: Sequence[Standing], evidence:
     details = {**roots, **evidence, PACKAGES: roots[PACKAGES]}
     count = f"{verdict.ready} of {verdict.total} releases are ready"
     if isinstance(verdict, Suspended):
-        what, means = "waits for a person", "nobody looks after what is suspended; everything else has been done"
+        what, means = "is waiting for a person", "nothing reconciles suspended releases; everything else is done"
     else:
-        what, means = "is stuck", "these will not get on by themselves; what is ready stays ready"
+        what, means = "is stuck", "these releases cannot recover by themselves; what is ready stays ready"
     return StageFailed(
         f"The platform {what}, {count}: {verdict.reason}.",
         details=details,

@@ -15,107 +15,107 @@ from cozystack_iac.residue.traces import TALOS_LOOK, TRACES, Trouble
 RES_030 = Rule(
     "RES-030",
     ERROR,
-    title="data disks are reached over one path",
-    why="the disk is one of several paths to the same device: two pools' worth of writes could meet on it",
-    remedy="ZFS on multipath devices is not supported here: use local disks, or take this device out of multipath",
+    title="Data disks are not multipath devices",
+    why="the disk is one of several paths to the same device, so two pools could write to it",
+    remedy="use local disks, or remove this device from multipath; ZFS on multipath devices is not supported here",
 )
 RES_031 = Rule(
     "RES-031",
     ERROR,
-    title="data disks are disks",
-    why="a device of the device mapper, an array, a zvol or a loop stands on other disks, and ZFS would not see them fail",
-    remedy="name the disk itself by serial, wwid or byId",
+    title="Data disks are physical disks",
+    why="device-mapper devices, RAID arrays, zvols and loop devices use other disks, whose failures ZFS would not see",
+    remedy="identify the disk itself by serial, wwid or byId",
 )
 RES_032 = Rule(
     "RES-032",
     ERROR,
-    title="every named disk is in its node",
-    why="the disk was pulled, died, or is in another node; no other disk is taken in its place",
-    remedy="see which disks the node has; mend the disk, or correct dataDisks and approvedDisks in the stack file",
+    title="Every listed disk is in its node",
+    why="the disk was removed, has failed, or is in another node; no other disk is used in its place",
+    remedy="list the disks of the node; replace the disk, or correct dataDisks and approvedDisks in the stack file",
 )
 RES_033 = Rule(
     "RES-033",
     ERROR,
-    title="an identity means one disk",
-    why="which of them would be written would be a matter of luck",
-    remedy="name the disk by an identity that only it has",
+    title="Every identity matches one disk",
+    why="which of the disks is written would be a matter of chance",
+    remedy="identify the disk by something that only this disk has",
 )
 RES_034 = Rule(
     "RES-034",
     ERROR,
-    title="a disk is named once",
-    why="a mirror of a disk with itself protects nothing",
-    remedy="remove one of the two entries, or name the disk that was meant",
+    title="Every disk is listed once",
+    why="mirroring a disk with itself protects nothing",
+    remedy="remove one of the two entries, or correct it to the intended disk",
 )
 RES_035 = Rule(
     "RES-035",
     ERROR,
-    title="data disks are large enough",
-    why="the platform's own volumes would fill it during the install",
-    remedy="use a larger disk, or lower storage.minimumSize when you know that it suffices",
+    title="Data disks are large enough",
+    why="the platform's own volumes would fill the disk during the install",
+    remedy="use a larger disk, or lower storage.minimumSize if you know that this size is enough",
 )
 RES_036 = Rule(
     "RES-036",
     ERROR,
-    title="data disks can be written",
-    why="the kernel refuses to write: a switch, a worn-out drive, or a setting of the hypervisor",
-    remedy="see the kernel log for the reason",
+    title="Data disks are writable",
+    why="the kernel does not allow writes: a write-protect switch, a worn-out drive, or a hypervisor setting",
+    remedy="check the kernel log for the reason",
 )
 RES_037 = Rule(
     "RES-037",
     ERROR,
-    title="data disks can be read",
-    why="what it carries is unknown, and unknown is never empty",
-    remedy="see the kernel log; a drive that cannot be read is replaced",
+    title="Data disks are readable",
+    why="the content of the disk is unknown, and unknown is never treated as empty",
+    remedy="check the kernel log, and replace a drive that cannot be read",
 )
 RES_038 = Rule(
     "RES-038",
     ERROR,
-    title="the number of disks suits the layout",
-    why="zpool would refuse it, or make a pool that survives less than it seems",
+    title="The number of disks fits the layout",
+    why="the zpool command rejects the layout, or creates a pool with less redundancy than expected",
     remedy="add disks, or choose another layout",
 )
 RES_039 = Rule(
     "RES-039",
     ERROR,
-    title="the zpool command fits the kernel module",
-    why="a pool made by tools of another version may have features that the module cannot import after a reboot",
-    remedy="Talos: use an image whose zfs extension was built for its kernel; else update zfsutils and reboot",
+    title="The zpool command matches the kernel module",
+    why="a pool created by another version may have features that the module cannot import after a reboot",
+    remedy="on Talos, use an image whose zfs extension was built for its kernel; elsewhere, update zfsutils and reboot",
 )
 RES_040 = Rule(
     "RES-040",
     ERROR,
-    title="every storage node has ZFS",
-    why="no pool can be made",
-    remedy="Talos: use an image with the zfs extension and load the module zfs; else install zfsutils-linux",
+    title="Every storage node has ZFS",
+    why="no pool can be created without ZFS",
+    remedy="on Talos, use an image with the zfs extension and load the zfs module; elsewhere, install zfsutils-linux",
 )
 RES_041 = Rule(
     "RES-041",
     ERROR,
-    title="a pool of the wanted name is on the wanted disks",
-    why="the pool that is there is not the one that the stack file describes; it may be somebody's",
-    remedy="correct dataDisks to the disks of that pool, or choose another storage.zpool, or remove that pool yourself",
+    title="An existing pool of this name is on the configured disks",
+    why="the existing pool is not the one that the stack file describes, and may belong to someone else",
+    remedy="set dataDisks to the disks of that pool, choose another storage.zpool, or remove that pool yourself",
 )
 RES_042 = Rule(
     "RES-042",
     ERROR,
-    title="a pool of the wanted name has the wanted layout",
-    why="it would survive the loss of fewer disks than the stack file promises, and a layout cannot be changed later",
-    remedy="correct layout in the stack file to what the pool is, or save its data and remove it yourself",
+    title="An existing pool of this name has the configured layout",
+    why="the pool survives fewer disk failures than the stack file promises, and its layout cannot be changed",
+    remedy="set layout in the stack file to that of the pool, or save its data and remove the pool yourself",
 )
 RES_043 = Rule(
     "RES-043",
     ERROR,
-    title="pools use 4 KiB sectors",
-    why="writes of 512 bytes to a disk with 4 KiB sectors are read, changed and written back: several times slower for ever",
-    remedy="it cannot be changed: save the pool's data and make it anew",
+    title="Pools use 4 KiB sectors",
+    why="512-byte writes to a 4 KiB disk cause read-modify-write cycles, which makes the pool several times slower",
+    remedy="the sector size cannot be changed: save the data and recreate the pool",
 )
 RES_044 = Rule(
     "RES-044",
     ERROR,
-    title="disks stay the same while they are looked at",
-    why="a disk came, went or changed its name between the look and the write",
-    remedy="nothing was written: see the kernel log for what was plugged, then run `pulumi up` again",
+    title="Disks do not change during the check",
+    why="a disk appeared, disappeared or changed its name between the check and the write",
+    remedy="check the kernel log for hot-plugged disks, then run `pulumi up` again; nothing was written",
 )
 
 _TALOS_STATUS = (
@@ -223,7 +223,7 @@ def volume_kind(content: str, *, partition: bool = False, partition_label: str =
 def commands(kind: str, *, talos: bool, insecure: bool = False, **words: str) -> tuple[str, ...]:
     """The commands of a kind for a person, filled in with node, device, disk, address and pool. `insecure`: maintenance mode."""
     trouble = TROUBLES[kind]
-    known = {"node": "NODE", "device": "DEVICE", "disk": "the disk that was meant", "address": "NODE", "pool": "POOL"}
+    known = {"node": "NODE", "device": "DEVICE", "disk": "the intended disk", "address": "NODE", "pool": "POOL"}
     given = {name: word for name, word in words.items() if word}
     filled = {**known, **given, "insecure": " --insecure" if insecure else ""}
     return tuple(line.format_map(filled) for line in (trouble.talos if talos else trouble.generic))

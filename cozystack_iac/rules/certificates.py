@@ -14,72 +14,74 @@ from cozystack_iac.settings.paths import config_set
 CRT_001 = Rule(
     "CRT-001",
     ERROR,
-    title="solver and DNS provider belong together",
-    why="challenges would never be answered, or the provider never be asked",
-    remedy="give dns01 with the solver dns01, and only then",
+    title="The solver and the DNS provider match",
+    why="otherwise ACME challenges are never answered, or the DNS provider is never used",
+    remedy="set dns01 if and only if the solver is dns01",
 )
 CRT_002 = Rule(
     "CRT-002",
     ERROR,
-    title="the DNS provider has what it needs",
-    why="cert-manager cannot talk to it: every order stays pending",
+    title="The DNS provider configuration is complete",
+    why="without these keys cert-manager cannot use the provider, and every order stays pending",
     remedy="add the missing keys",
 )
 CRT_003 = Rule(
     "CRT-003",
     ERROR,
-    title="wildcard certificates are proven through DNS",
-    why="certificate authorities sign wildcards for nothing else",
+    title="Wildcard certificates use the DNS-01 challenge",
+    why="certificate authorities issue wildcard certificates for DNS-01 challenges only",
     remedy="use the solver dns01",
 )
 CRT_004 = Rule(
     "CRT-004",
     ERROR,
-    title="DNS challenges are for zones of your own",
-    why="nobody can add records to such a domain",
+    title="DNS-01 is used for domains you control",
+    why="you cannot create records in this domain, so the challenge always fails",
     remedy="use the solver http01",
 )
 CRT_005 = Rule(
     "CRT-005",
     ERROR,
-    title="there is one wildcard certificate",
-    why="an existing certificate and one to be requested exclude each other",
-    remedy="keep one of wildcard and wildcardSecretName",
+    title="Only one wildcard certificate is configured",
+    why="an existing wildcard certificate and a requested one are mutually exclusive",
+    remedy="set either wildcard or wildcardSecretName",
 )
 CRT_006 = Rule(
     "CRT-006",
     NOTE,
-    title="the issuer is one the platform brings",
-    why="an issuer of that name has to be made by a person before any certificate is signed",
-    remedy="use letsencrypt-prod, letsencrypt-stage or selfsigned-cluster-issuer, or make it",
+    title="The issuer is one that the platform provides",
+    why="no certificate is signed until you create an issuer of that name",
+    remedy="use letsencrypt-prod, letsencrypt-stage or selfsigned-cluster-issuer, or create the issuer",
 )
 CRT_007 = Rule(
     "CRT-007",
     NOTE,
-    title="certificates are trusted by browsers",
-    why="browsers warn on every page",
-    remedy="use letsencrypt-prod with a domain of your own",
+    title="Browsers trust the certificates",
+    why="browsers show a warning on every page",
+    remedy="use letsencrypt-prod with your own domain",
 )
 CRT_008 = Rule(
     "CRT-008",
     NOTE,
-    title="the authority reaches port 80 from the internet",
-    why="the challenge is fetched over HTTP from outside; behind a router nothing answers unless ports 80 and 443 are forwarded",
+    title="Port 80 is reachable from the internet",
+    why="the CA fetches the HTTP-01 challenge from the internet; behind a router this fails unless ports 80 "
+    "and 443 are forwarded",
     remedy="forward both ports, or use dns01",
 )
 CRT_009 = Rule(
     "CRT-009",
     WARNING,
-    title="shared domains do not use up their quota",
-    why="all users of the domain share one limit of certificates per week: orders are then refused for days",
-    remedy="use letsencrypt-stage, or a domain of your own",
+    title="Production certificates are requested for your own domain",
+    why="all users of a shared domain share one weekly certificate quota; once it is used up, orders are "
+    "refused for days",
+    remedy="use letsencrypt-stage, or your own domain",
 )
 CRT_010 = Rule(
     "CRT-010",
     ERROR,
-    title="names of issuers and secrets are valid",
-    why="no object can have that name",
-    remedy="use lower-case letters, digits, dashes and dots",
+    title="Issuer and secret names are valid",
+    why="Kubernetes rejects objects with an invalid name",
+    remedy="use lowercase letters, digits, dashes and dots",
 )
 
 _ISSUERS = frozenset({"letsencrypt-prod", "letsencrypt-stage", "selfsigned-cluster-issuer"})
@@ -102,14 +104,14 @@ def _solver(site: Site) -> Iterator[Finding]:
     path = site.where("publishing", "certificates", "solver")
     if certificates.solver == "dns01" and certificates.dns01 is None and not certificates.wildcard_secret_name:
         fix = "add `dns01: {provider: …}` with cloudflare, route53, digitalocean or rfc2136"
-        yield CRT_001.at(path, problem="the solver is dns01, and no provider is given", fix=fix)
+        yield CRT_001.at(path, problem="the solver is dns01, but no DNS provider is configured", fix=fix)
     if certificates.solver != "dns01" and certificates.dns01 is not None:
-        problem = f"a DNS provider is given, and the solver is {certificates.solver}"
+        problem = f"a DNS provider is configured, but the solver is {certificates.solver}"
         command = config_set("cozystack:publishing.certificates.solver", "dns01")
         path = site.where("publishing", "certificates", "dns01")
-        yield CRT_001.at(path, problem=problem, fix="use the solver dns01, or remove the provider", command=command)
+        yield CRT_001.at(path, problem=problem, fix="set the solver to dns01, or remove the provider", command=command)
     if certificates.solver == "dns01" and is_ip_domain(site.publishing.host):
-        problem = f"nobody can add records below {short(site.publishing.host)}"
+        problem = f"you cannot create DNS records below {short(site.publishing.host)}"
         yield CRT_004.at(path, problem=problem, fix="use the solver http01")
 
 
@@ -120,7 +122,7 @@ def _provider(site: Site) -> Iterator[Finding]:
     path = site.where("publishing", "certificates", "dns01")
     if "provider" not in dns01.model_fields_set:
         fix = "add `provider:` with cloudflare, route53, digitalocean or rfc2136"
-        yield CRT_002.at(path, problem="no provider is named", fix=fix)
+        yield CRT_002.at(path, problem="the DNS provider is missing", fix=fix)
     needed = {
         "route53": {"region": dns01.region, "accessKeyID": dns01.access_key_id, "secretName": dns01.secret_name},
         "rfc2136": {
@@ -131,21 +133,25 @@ def _provider(site: Site) -> Iterator[Finding]:
     }
     missing = [key for key, value in needed.get(dns01.provider, {}).items() if not value]
     if missing:
-        yield CRT_002.at(path, problem=f"{dns01.provider} needs {', '.join(missing)}", fix="add the missing keys")
+        yield CRT_002.at(path, problem=f"{dns01.provider} also needs {', '.join(missing)}", fix="add the missing keys")
     if dns01.nameserver and url_in(f"https://{dns01.nameserver}", port_needed=False).problem is not None:
         where = site.where("publishing", "certificates", "dns01", "nameserver")
-        yield CRT_002.at(where, problem=f"`{short(dns01.nameserver)}` is not host:port", fix="e.g. ns1.example.org:53")
+        yield CRT_002.at(
+            where,
+            problem=f"`{short(dns01.nameserver)}` is not in the form host:port",
+            fix="write, for example, ns1.example.org:53",
+        )
 
 
 def _wildcard(site: Site) -> Iterator[Finding]:
     certificates = site.publishing.certificates
     path = site.where("publishing", "certificates", "wildcard")
     if certificates.wildcard and certificates.solver == "http01" and certificates.issuer.startswith("letsencrypt"):
-        problem = "a wildcard certificate is wanted with the solver http01"
-        yield CRT_003.at(path, problem=problem, fix="use the solver dns01, or wildcard: false")
+        problem = "a wildcard certificate is requested, but the solver is http01"
+        yield CRT_003.at(path, problem=problem, fix="use the solver dns01, or set wildcard to false")
     if certificates.wildcard and certificates.wildcard_secret_name:
-        problem = "a wildcard certificate is given and one is to be requested"
-        yield CRT_005.at(path, problem=problem, fix="keep one of wildcard and wildcardSecretName")
+        problem = "both an existing wildcard certificate and a new one are configured"
+        yield CRT_005.at(path, problem=problem, fix="set either wildcard or wildcardSecretName")
 
 
 def _issuer(site: Site) -> Iterator[Finding]:
@@ -157,13 +163,23 @@ def _issuer(site: Site) -> Iterator[Finding]:
     for key, name in names:
         if name is not None and domain_problem(name) is not None:
             where = site.where("publishing", "certificates", key)
-            yield CRT_010.at(where, problem=f"`{short(name)}`: {domain_problem(name)}", fix="correct the name")
+            yield CRT_010.at(
+                where, problem=f"`{short(name)}` is not a valid name: {domain_problem(name)}", fix="correct the name"
+            )
     if issuer not in _ISSUERS and domain_problem(issuer) is None:
-        yield CRT_006.at(path, problem=f"{short(issuer)} is not brought by the platform", fix="make it by hand")
+        yield CRT_006.at(
+            path,
+            problem=f"the platform does not provide an issuer called {short(issuer)}",
+            fix="create the issuer yourself, or use one that the platform provides",
+        )
     if issuer in {"selfsigned-cluster-issuer", "letsencrypt-stage"}:
-        yield CRT_007.at(path, problem=f"{issuer} is trusted by no browser", fix="use letsencrypt-prod later")
+        yield CRT_007.at(
+            path,
+            problem=f"browsers do not trust certificates from {issuer}",
+            fix="switch to letsencrypt-prod before users need the site",
+        )
     if issuer == "letsencrypt-prod" and is_ip_domain(site.publishing.host):
-        problem = f"{short(site.publishing.host)} shares its quota with all users of that domain"
+        problem = f"{short(site.publishing.host)} shares its certificate quota with every other user of that domain"
         command = config_set("cozystack:publishing.certificates.issuer", "letsencrypt-stage")
         yield CRT_009.at(path, problem=problem, fix="use letsencrypt-stage", command=command)
 
@@ -177,5 +193,5 @@ def _reachable(survey: Survey) -> Iterator[Finding]:
     mapped = any(node.public_address for node in site.nodes)
     if addresses and all(private(address) for address in addresses) and not mapped:
         path = site.where("publishing", "certificates")
-        problem = "all external addresses are private, and certificates are proven over HTTP"
-        yield CRT_008.at(path, problem=problem, fix="forward ports 80 and 443 to them, or use dns01")
+        problem = "all external addresses are private, but certificates are validated over HTTP"
+        yield CRT_008.at(path, problem=problem, fix="forward ports 80 and 443 to these addresses, or use dns01")

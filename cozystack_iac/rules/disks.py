@@ -15,129 +15,131 @@ from cozystack_iac.storage import ledger, zfs
 STO_001 = Rule(
     "STO-001",
     ERROR,
-    title="every machine names its install disk",
-    why="no disk is ever guessed: the first one may hold data",
-    remedy="give serial, wwid or byId of the disk Talos goes to",
+    title="Every node names its install disk",
+    why="the program never guesses a disk, because the first one may hold data",
+    remedy="set serial, wwid or byId of the disk that Talos is installed on",
 )
 STO_002 = Rule(
     "STO-002",
     ERROR,
-    title="disks are named by what does not change",
-    why="kernel names change between boots, so the next one may name another disk",
-    remedy="give serial, wwid or a link below /dev/disk/by-id",
+    title="Disks are identified by stable names",
+    why="kernel names such as /dev/sda can change at every boot and then point at another disk",
+    remedy="set serial, wwid or a link in /dev/disk/by-id",
 )
 STO_003 = Rule(
     "STO-003",
     ERROR,
-    title="whole disks are named, not partitions",
-    why="Talos reports whole disks only: what is on the rest of the disk, and on the partition, could not be looked at before",
-    remedy="name the disk",
+    title="Whole disks are used, not partitions",
+    why="Talos reports whole disks only, so existing data on the partition and the rest of the disk cannot "
+    "be checked first",
+    remedy="name the whole disk",
 )
 STO_004 = Rule(
     "STO-004",
     ERROR,
-    title="a disk has one purpose",
-    why="Talos and ZFS, or two vdevs, would overwrite each other",
-    remedy="name another disk",
+    title="Each disk has one purpose",
+    why="Talos and ZFS, or two vdevs, would overwrite each other's data",
+    remedy="name a different disk",
 )
 STO_005 = Rule(
     "STO-005",
     ERROR,
-    title="one disk is in one machine",
-    why="serial numbers and world-wide names are unique: one of the two machines has another disk",
-    remedy="read the identity from the machine",
+    title="Each disk belongs to one node",
+    why="serial numbers and WWIDs are unique, so one of the two nodes has a different disk",
+    remedy="read the disk's identity on the machine and correct it",
 )
 STO_006 = Rule(
     "STO-006",
     ERROR,
-    title="the number of data disks suits the layout",
-    why="zpool refuses it, or makes a pool that survives less than it seems",
+    title="The number of data disks fits the layout",
+    why="the zpool command rejects the layout, or creates a pool with less redundancy than expected",
     remedy="add disks, or choose another layout",
 )
 STO_007 = Rule(
     "STO-007",
     WARNING,
-    title="the install disk is pinned to one identity",
-    why="an expression may match another disk after a repair, and Talos installs on whatever matches first",
-    remedy="give serial, wwid or byId",
+    title="The install disk is pinned to one identity",
+    why="a selector may match a different disk after a repair, and Talos installs on the first match",
+    remedy="set serial, wwid or byId",
 )
 STO_008 = Rule(
     "STO-008",
     ERROR,
-    title="every data disk is approved",
-    why="nothing is written to a disk that no person has approved by its identity",
-    remedy="add the identity to storage.approvedDisks",
+    title="Every data disk is approved",
+    why="the program writes only to disks whose identity a person has approved",
+    remedy="add the disk's identity to storage.approvedDisks",
 )
 STO_009 = Rule(
     "STO-009",
     ERROR,
-    title="approvals name machines and disks of the site",
-    why="an approval that fits nothing is a slip: the disk that was meant is not the one that would be written",
-    remedy="correct or remove it",
+    title="Approvals match nodes and disks of this site",
+    why="an approval that matches nothing is usually a typo, so the intended disk is not approved",
+    remedy="correct or remove the approval",
 )
 STO_010 = Rule(
     "STO-010",
     ERROR,
-    title="pools have valid names",
-    why="zpool or LINSTOR refuses it",
+    title="Pool names are valid",
+    why="the zpool command or LINSTOR rejects the name",
     remedy="use `data`",
 )
 STO_011 = Rule(
     "STO-011",
     ERROR,
-    title="replicas fit the storage nodes",
-    why="each copy needs a node of its own: volumes would never be placed, and everything that waits for one hangs",
-    remedy="leave replicas out",
+    title="There are enough storage nodes for the replicas",
+    why="every replica needs its own node; volumes would never be placed, and everything that waits for one would hang",
+    remedy="remove replicas to use the default",
 )
 STO_012 = Rule(
     "STO-012",
     WARNING,
-    title="data survives the loss of a machine",
-    why="with fewer than three storage nodes DRBD has no quorum, or there is only one copy",
-    remedy="add storage nodes",
+    title="Data survives the loss of a node",
+    why="with fewer than three storage nodes DRBD has no quorum, or there is only one replica",
+    remedy="use at least three storage nodes",
     overridable=True,
 )
 STO_013 = Rule(
     "STO-013",
     ERROR,
-    title="some machine stores data",
-    why="without a pool and a default storage class, volumes stay pending and the platform never gets ready",
+    title="At least one node stores data",
+    why="without a storage pool and a default storage class, volumes stay Pending and the platform never becomes ready",
     remedy="add dataDisks to at least one node",
 )
 STO_014 = Rule(
     "STO-014",
     ERROR,
-    title="data disks are not smaller than the platform needs",
-    why="the platform's own volumes take more than 10 GiB at once; the pool would be full during the install",
-    remedy="at least 50GiB",
+    title="Data disks are large enough for the platform",
+    why="the platform's own volumes need more than 10 GiB, so the pool would fill up during the install",
+    remedy="set minimumSize to 50GiB or more",
 )
 STO_015 = Rule(
     "STO-015",
     ERROR,
-    title="a disk is named by one identity, or by several that mean the same",
-    why="nothing identifies it",
-    remedy="give serial, wwid or byId",
+    title="Every disk has an identity",
+    why="without an identity the disk cannot be found",
+    remedy="set serial, wwid or byId; several are allowed if they all name the same disk",
 )
 STO_017 = Rule(
     "STO-017",
     NOTE,
-    title="approvals by an identity that only the machine knows",
-    why="the stack file names the disk by another identity, so that both are the same disk is judged live",
-    remedy="nothing to do; name the disk by the approved identity to have it judged offline",
+    title="The approved identity is also in the stack file",
+    why="the approval uses an identity that the stack file does not list, so only the machine itself can "
+    "confirm that both are the same disk",
+    remedy="add the approved identity to the disk in the stack file if it should be checked offline too",
 )
 STO_018 = Rule(
     "STO-018",
     NOTE,
-    title="the image of the privileged job is pinned",
-    why="a tag can be moved to another image, and this one may do anything on the storage nodes",
-    remedy="name it by its digest: registry.example.org/image:tag@sha256:…",
+    title="The image of the privileged job is pinned by digest",
+    why="a tag can be moved to a different image, and this image has full access to the storage nodes",
+    remedy="add the digest: registry.example.org/image:tag@sha256:…",
 )
 STO_016 = Rule(
     "STO-016",
     NOTE,
-    title="storage classes exist that the platform expects",
-    why="volumes without a class need a default one, logs one called `replicated`",
-    remedy="make sure that they exist, or use create",
+    title="The storage classes that the platform expects exist",
+    why="volumes without a class need a default one, and logs need one called `replicated`",
+    remedy="make sure that both exist, or set storage.classes to create",
 )
 
 _KERNEL_NAME = re.compile(
@@ -167,9 +169,9 @@ def _node(site: Site, position: int, node: Node) -> Iterator[Finding]:
     if node.install_disk is not None:
         yield from _disk(site, (*here, "installDisk"), node.install_disk)
         if node.install_disk.selector and not _pinned(node.install_disk):
-            problem = f"{node.name}'s install disk is chosen by an expression"
+            problem = f"{node.name}'s install disk is chosen by a selector only"
             path = site.where(*here, "installDisk", "selector")
-            yield STO_007.at(path, problem=problem, fix="give serial, wwid or byId of the disk it should be")
+            yield STO_007.at(path, problem=problem, fix="set serial, wwid or byId of the intended disk")
     elif not site.existing and not site.partly_unread(*here, "installDisk") and not site.unread(*here):
         problem = f"{node.name or f'node {position + 1}'} has no install disk"
         yield STO_001.at(site.where(*here), problem=problem, fix="add `installDisk: {serial: …}`")
@@ -179,8 +181,8 @@ def _node(site: Site, position: int, node: Node) -> Iterator[Finding]:
         yield from _disk(site, steps, disk)
         shared = next((identity for identity in _keys(disk) if identity in seen), None)
         if shared is not None:
-            problem = f"{node.name}'s data disk {shared[1]} is {seen[shared]} too"
-            yield STO_004.at(site.where(*steps), problem=problem, fix="name another disk")
+            problem = f"{node.name}'s data disk {shared[1]} is also {seen[shared]}"
+            yield STO_004.at(site.where(*steps), problem=problem, fix="name a different disk")
         seen |= {identity: f"data disk {index + 1}" for identity in _keys(disk) if identity not in seen}
     yield from _layout(site, position, node)
 
@@ -202,23 +204,25 @@ def _keys(disk: Disk) -> list[tuple[str, str]]:
 def _disk(site: Site, steps: tuple[Step, ...], disk: Disk) -> Iterator[Finding]:
     if not any(value.strip() for _, value in disk.identities):
         if not site.partly_unread(*steps):
-            fix = "give serial, wwid or byId, as the machine reports it"
-            yield STO_015.at(site.where(*steps), problem="a disk without an identity", fix=fix)
+            fix = "set serial, wwid or byId as the machine reports it"
+            yield STO_015.at(site.where(*steps), problem="the disk has no identity", fix=fix)
         return
     for kind, value in disk.identities:
         path = site.where(*steps, kind)
         bare = value.removeprefix(_BY_ID)
         if kind != "selector" and _KERNEL_NAME.match(bare):
-            problem = f"`{short(value)}` is a name the kernel gives"
-            yield STO_002.at(path, problem=problem, fix="give serial, wwid or a link below /dev/disk/by-id")
+            problem = f"`{short(value)}` is a kernel name, which can change at every boot"
+            yield STO_002.at(path, problem=problem, fix="set serial, wwid or a link in /dev/disk/by-id")
         elif kind == "byId" and _PARTITION.search(bare) and not (site.existing and "dataDisks" in steps):
             problem = f"`{short(value)}` is a partition"
             yield STO_003.at(path, problem=problem, fix=f"write `{short(_PARTITION.sub('', bare))}`")
         elif kind == "byId" and (not bare or "/" in bare or bare != bare.strip() or bare in {".", ".."}):
-            problem = f"`{short(value)}` is no link below /dev/disk/by-id"
-            yield STO_002.at(path, problem=problem, fix="write the link's name, e.g. nvme-eui.0025385b21404321")
+            problem = f"`{short(value)}` is not the name of a link in /dev/disk/by-id"
+            yield STO_002.at(
+                path, problem=problem, fix="write the name of the link, for example nvme-eui.0025385b21404321"
+            )
         elif kind in {"serial", "wwid"} and (value != value.strip() or not value.isprintable()):
-            problem = f"`{short(value.strip())}` has white space or control characters around or in it"
+            problem = f"`{short(value.strip())}` contains whitespace or control characters"
             yield STO_002.at(path, problem=problem, fix=f"write `{short(value.strip())}`")
 
 
@@ -230,11 +234,11 @@ def _layout(site: Site, position: int, node: Node) -> Iterator[Finding]:
     _, most = zfs.ARITY[layout]
     place: tuple[Step, ...] = ("nodes", position, "dataDisks")
     if wrong := zfs.arity(layout, count):
-        fix = "choose single" if count == 1 else "choose mirror or raidz1 for this node, or add disks"
+        fix = "use layout single" if count == 1 else "choose mirror or raidz1 for this node, or add disks"
         yield STO_006.at(site.where(*place), problem=f"{node.name} has {wrong}", fix=fix)
     elif count > most:
-        problem = f"{node.name} has {count} disks in one {layout}"
-        fix = f"at most {most} disks in one vdev rebuild in reasonable time"
+        problem = f"{node.name} has {count} disks in one {layout} vdev"
+        fix = f"use at most {most} disks per vdev; larger ones take very long to resilver"
         yield STO_006.at(site.where(*place), problem=problem, fix=fix, severity=WARNING)
 
 
@@ -250,8 +254,8 @@ def _elsewhere(site: Site) -> Iterator[Finding]:
             for kind, value in _keys(disk):
                 owner = owners.setdefault((kind, value), position)
                 if owner != position:
-                    problem = f"{kind} {short(value)} is in {node.name} and in {site.nodes[owner].name}"
-                    fix = "read the identity from the machine"
+                    problem = f"{kind} {short(value)} is listed for both {node.name} and {site.nodes[owner].name}"
+                    fix = "read the identity on the machine and correct it"
                     yield STO_005.at(site.where(*steps, kind), problem=problem, fix=fix)
 
 
@@ -263,19 +267,26 @@ def _approvals(site: Site) -> Iterator[Finding]:
         for name in approved:
             if name not in nodes:
                 path = site.where("storage", "approvedDisks", name)
-                yield STO_009.at(path, problem=f"there is no node `{short(name)}`", fix="correct or remove it")
+                yield STO_009.at(
+                    path, problem=f"`{short(name)}` is not a node of this site", fix="correct or remove the entry"
+                )
     missing: dict[str, dict[str, str]] = {}
     kept: dict[str, list[str]] = {}
     for node in site.nodes:
         open_, left = _open(node, approved.get(node.name, ()))
         if open_ and len(left) >= len(open_) and not site.existing and site.checks == "live":
-            problem = f"{node.name}: {', '.join(map(short, left.values()))} for {', '.join(open_.values())}"
+            problem = (
+                f"{node.name}: {', '.join(open_.values())} is approved as "
+                f"{', '.join(map(short, left.values()))}, which the stack file does not list"
+            )
             at = site.where("storage", "approvedDisks", node.name)
-            yield STO_017.at(at, problem=problem, fix="nothing: judged live")
+            yield STO_017.at(at, problem=problem, fix="no action needed: the live check on the machine decides")
             continue
         for index, text in left.items() if not site.partly_unread("nodes") else ():
             at = site.where("storage", "approvedDisks", node.name, index)
-            yield STO_009.at(at, problem=f"{node.name} has no data disk `{short(text)}`", fix="correct or remove it")
+            yield STO_009.at(
+                at, problem=f"{node.name} has no data disk `{short(text)}`", fix="correct or remove the entry"
+            )
         if open_:
             missing[node.name] = open_
             kept[node.name] = [text for index, text in enumerate(approved.get(node.name, ())) if index not in left]
@@ -294,20 +305,31 @@ def _open(node: Node, given: Sequence[str]) -> tuple[dict[str, str], dict[int, s
 def _pool(site: Site) -> Iterator[Finding]:
     for key, name in (("zpool", site.storage.zpool), ("pool", site.storage.pool)):
         if not _POOL.match(name) or (key == "zpool" and _RESERVED_POOL.match(name)):
-            problem = f"`{short(name)}` cannot be the name of a {key}"
-            yield STO_010.at(site.where("storage", key), problem=problem, fix="use `data`")
+            problem = f"`{short(name)}` is not a valid {key} name"
+            yield STO_010.at(site.where("storage", key), problem=problem, fix="use a name such as `data`")
     size, path = site.storage.minimum_size, site.where("storage", "minimumSize")
     if size < _SIZE_REFUSED_BYTES:
-        yield STO_014.at(path, problem=f"{size_text(size)} are accepted", fix="use 50GiB or more")
+        yield STO_014.at(
+            path,
+            problem=f"disks of {size_text(size)} are accepted, which is too small for the platform",
+            fix="set minimumSize to 50GiB or more",
+        )
     elif size < _SIZE_WARNED_BYTES:
-        yield STO_014.at(path, problem=f"{size_text(size)} are accepted", fix="use 50GiB or more", severity=WARNING)
+        yield STO_014.at(
+            path,
+            problem=f"disks of {size_text(size)} are accepted, which may be too small for the platform",
+            fix="set minimumSize to 50GiB or more",
+            severity=WARNING,
+        )
     image = site.storage.job_image
     if image is not None and "@sha256:" not in image and site.storage.provisioner == "job":
-        problem = f"`{short(image)}` is named by a tag"
-        yield STO_018.at(site.where("storage", "jobImage"), problem=problem, fix="add its digest: …@sha256:…")
+        problem = f"`{short(image)}` is pinned by tag only"
+        yield STO_018.at(site.where("storage", "jobImage"), problem=problem, fix="add the digest: …@sha256:…")
     if site.storage.classes == "skip":
         yield STO_016.at(
-            site.where("storage", "classes"), problem="storage classes are left alone", fix="or use create"
+            site.where("storage", "classes"),
+            problem="storage.classes is skip, so no storage class is created",
+            fix="make sure that a default class and `replicated` exist, or use create",
         )
 
 
@@ -318,12 +340,12 @@ def _copies(site: Site) -> Iterator[Finding]:
     if site.nodes and not count:
         yield STO_013.at(site.where("nodes"), problem="no node has data disks", fix="add `dataDisks` to a node")
     if replicas is not None and count and not 1 <= replicas <= count:
-        problem = f"{replicas} copies on {count} storage node{'s' if count != 1 else ''}"
+        problem = f"{replicas} replicas do not fit on {count} storage node{'s' if count != 1 else ''}"
         path = site.where("storage", "replicas")
-        yield STO_011.at(path, problem=problem, fix=f"use {min(3, count)}, or leave it out")
+        yield STO_011.at(path, problem=problem, fix=f"set replicas to {min(3, count)}, or remove it")
     if 0 < count < 3:
         # A site of one machine is a decision; a larger one with too few disks is more likely an oversight.
         severity = NOTE if len(site.nodes) == 1 else WARNING
-        problem = f"{count} storage node{'s' if count != 1 else ''}"
-        fix = "add data disks to three nodes or more"
+        problem = f"the site has only {count} storage node{'s' if count != 1 else ''}"
+        fix = "add data disks to at least three nodes"
         yield STO_012.at(site.where("nodes"), problem=problem, fix=fix, severity=severity)

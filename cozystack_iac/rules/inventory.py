@@ -19,72 +19,73 @@ from cozystack_iac.settings.paths import Step, config_set
 CFG_004 = Rule(
     "CFG-004",
     ERROR,
-    title="everything that has no default is there",
+    title="Every required setting is present",
     why="there is no sensible default for it",
     remedy="add the key",
 )
 INV_001 = Rule(
     "INV-001",
     ERROR,
-    title="node names are lower-case DNS labels",
-    why="the kubelet never registers under such a name, or registers under another spelling that later steps do not find",
-    remedy="use the suggested spelling",
+    title="Node names are lowercase DNS labels",
+    why="the kubelet cannot register under this name, or registers under another spelling and the run waits "
+    "for the wrong node",
+    remedy="use the suggested name",
 )
 INV_002 = Rule(
     "INV-002",
     ERROR,
-    title="node names are unique",
-    why="two machines would fight for one Node object, and for one etcd member name",
+    title="Every node name is unique",
+    why="two machines would compete for the same Node object and the same etcd member name",
     remedy="rename one of them",
 )
 INV_003 = Rule(
     "INV-003",
     ERROR,
-    title="addresses are written plainly",
-    why="programs read such spellings differently, or not at all",
-    remedy="write the address without prefix, padding or embedding",
+    title="Addresses are written in canonical form",
+    why="programs parse such spellings differently or not at all",
+    remedy="write the plain address: no prefix length, no leading zeros, no brackets",
 )
 INV_004 = Rule(
     "INV-004",
     ERROR,
-    title="machines have addresses that a machine can have",
-    why="no other machine can reach it there",
-    remedy="give the machine's own unicast address",
+    title="Node addresses are usable unicast addresses",
+    why="other machines cannot reach the node at this address",
+    remedy="set the machine's own unicast address",
 )
 INV_005 = Rule(
     "INV-005",
     ERROR,
-    title="no two machines share an address",
-    why="one machine would get the other's configuration",
-    remedy="correct one of them",
+    title="Every address belongs to one node",
+    why="one machine would receive the other's configuration",
+    remedy="correct one of the two nodes",
 )
 INV_006 = Rule(
     "INV-006",
     ERROR,
-    title="internal addresses are of one family",
-    why="etcd members and kubelets advertise one family; the others would not be reached",
-    remedy="give every node an internal address of the same family",
+    title="All internal addresses use the same IP family",
+    why="only one IP family is advertised by etcd and the kubelets, so nodes of the other family are unreachable",
+    remedy="give every node an internal address of the same IP family",
 )
 INV_008 = Rule(
     "INV-008",
     ERROR,
-    title="the cluster name is a lower-case DNS label",
-    why="it names the Talos cluster, contexts and certificates",
-    remedy="use the suggested spelling",
+    title="The cluster name is a lowercase DNS label",
+    why="it is used in the Talos cluster name, in kubeconfig contexts and in certificates",
+    remedy="use the suggested name",
 )
 INV_009 = Rule(
     "INV-009",
     ERROR,
-    title="node names are not names every machine has",
-    why="rescue systems and unconfigured machines answer to it, so nobody can tell them from this one",
-    remedy="choose a name of its own",
+    title="Node names are specific to one machine",
+    why="rescue systems and unconfigured machines use this name too, so the node cannot be told apart from them",
+    remedy="choose a specific name, for example cp1",
 )
 INV_015 = Rule(
     "INV-015",
     WARNING,
-    title="public addresses are public",
-    why="nobody outside can reach it there",
-    remedy="give the address the provider maps onto the machine",
+    title="Public addresses are public",
+    why="nobody outside the site can reach the node at this address",
+    remedy="set the address that the provider maps to the machine",
 )
 
 _RESERVED_NAMES = frozenset({"localhost", "talos", "rescue", "ubuntu", "debian"})
@@ -105,10 +106,10 @@ def judge(survey: Survey) -> Iterator[Finding]:
 def _missing(site: Site) -> Iterator[Finding]:
     needed: list[tuple[tuple[Step, ...], str, object]] = [
         (("cluster", "name"), "the cluster has no name", site.cluster.name),
-        (("publishing", "host"), "there is no domain to publish below", site.publishing.host),
+        (("publishing", "host"), "publishing.host, the domain of the platform, is missing", site.publishing.host),
     ]
     if site.cluster.variant != "hosted":
-        needed.append((("nodes",), "there are no nodes", site.nodes))
+        needed.append((("nodes",), "the inventory has no nodes", site.nodes))
     for position, node in enumerate(site.nodes):
         who = node.name or f"node {position + 1}"
         needed.append((("nodes", position, "name"), f"node {position + 1} has no name", node.name))
@@ -118,7 +119,7 @@ def _missing(site: Site) -> Iterator[Finding]:
     if site.existing:
         access = site.cluster.access
         for key, given in (("kubeconfig", access and access.kubeconfig), ("context", access and access.context)):
-            needed.append((("cluster", "access", key), f"the existing cluster's {key} is not named", given))
+            needed.append((("cluster", "access", key), f"{key} of the existing cluster is missing", given))
     for steps, problem, value in needed:
         if not value and not site.unread(*steps):
             key = str(steps[-1])
@@ -133,9 +134,11 @@ def _cluster_name(site: Site) -> Iterator[Finding]:
     problem = label_problem(name) if name else None
     if problem is not None:
         path, like = site.where("cluster", "name"), label_like(name)
-        fix = f"call it `{like}`" if like else "use lower-case letters, digits and dashes"
+        fix = f"rename it to `{like}`" if like else "use lowercase letters, digits and dashes"
         command = config_set(path, like) if like else None
-        yield INV_008.at(path, problem=f"`{short(name)}`: {problem}", fix=fix, command=command)
+        yield INV_008.at(
+            path, problem=f"`{short(name)}` is not a valid cluster name: {problem}", fix=fix, command=command
+        )
 
 
 def _names(site: Site) -> Iterator[Finding]:
@@ -147,18 +150,22 @@ def _names(site: Site) -> Iterator[Finding]:
         like = label_like(node.name)
         problem = label_problem(node.name)
         if problem is None and address_in(node.name).address is not None:
-            problem = "it is an address"
+            problem = "it is an IP address"
         if problem is not None:
-            fix = f"call it `{like}`" if like and like != node.name else "use lower-case letters, digits and dashes"
-            yield INV_001.at(path, problem=f"`{short(node.name)}`: {problem}", fix=fix)
+            fix = f"rename it to `{like}`" if like and like != node.name else "use lowercase letters, digits and dashes"
+            yield INV_001.at(path, problem=f"`{short(node.name)}` is not a valid node name: {problem}", fix=fix)
         elif node.name in _RESERVED_NAMES:
-            yield INV_009.at(path, problem=f"`{node.name}` is a name every machine has", fix="e.g. `cp1`")
+            yield INV_009.at(
+                path,
+                problem=f"`{node.name}` is a name that every unconfigured machine has",
+                fix="choose a specific name such as `cp1`",
+            )
         by_name[like or node.name].append(position)
     for name, positions in by_name.items():
         for position in positions[1:]:
             first = site.nodes[positions[0]].name
             other = f"`{short(first)}`" + ("" if first == site.nodes[position].name else f" (both become `{name}`)")
-            problem = f"node {position + 1} is called like node {positions[0] + 1}: {other}"
+            problem = f"node {position + 1} has the same name as node {positions[0] + 1}: {other}"
             yield INV_002.at(site.where("nodes", position, "name"), problem=problem, fix="rename one of them")
 
 
@@ -169,7 +176,7 @@ def _spellings(survey: Survey) -> Iterator[Finding]:
             meant = str(point.address) if point.address is not None else None
             fix = f"write `{meant}`" if meant else "write an address such as 10.0.0.11"
             command = config_set(path, meant) if meant else None
-            problem = f"`{short(point.text)}`: {point.spelled.problem}"
+            problem = f"`{short(point.text)}` is not a plain IP address: {point.spelled.problem}"
             yield INV_003.at(path, problem=problem, fix=fix, command=command)
 
 
@@ -177,10 +184,10 @@ def _possible(survey: Survey) -> Iterator[Finding]:
     for point in (*survey.node_points, *survey.external):
         kind = survey.unusable(point.address) if point.address is not None else None
         if kind is not None:
-            fix = "give an address that other machines can reach"
+            fix = "use an address that other machines can reach"
             yield INV_004.at(survey.site.where(*point.steps), problem=f"{point} is {kind}", fix=fix)
         elif point.kind == "public address" and point.address is not None and private(point.address):
-            fix = "give the public one, or remove it: `internalAddress` is for addresses inside"
+            fix = "set the public address, or remove it; internal addresses belong in `internalAddress`"
             yield INV_015.at(survey.site.where(*point.steps), problem=f"{point} is a private address", fix=fix)
 
 
@@ -197,7 +204,7 @@ def _shared(survey: Survey) -> Iterator[Finding]:
                 other = points[0]
                 meant = f" ({point.address})" if point.text != other.text else ""
                 who, whom = point.owner or _nth(point), other.owner or _nth(other)
-                problem = f"{who}'s {point.kind} {short(point.text)} is {whom}'s {other.kind}{meant} too"
+                problem = f"{who}'s {point.kind} {short(point.text)} is also {whom}'s {other.kind}{meant}"
                 yield INV_005.at(survey.site.where(*point.steps), problem=problem, fix="correct one of them")
 
 
@@ -212,6 +219,9 @@ def _families(survey: Survey) -> Iterator[Finding]:
         odd = next(position for position, address in survey.internal.items() if address.version != first)
         node = survey.site.nodes[odd]
         key = "internalAddress" if node.internal_address else "address"
-        problem = f"{node.name or f'node {odd + 1}'} has an IPv{10 - first} address, the first node an IPv{first} one"
-        fix = "give every node an internal address of the same family"
+        problem = (
+            f"{node.name or f'node {odd + 1}'} has an IPv{10 - first} address, but the first node has an "
+            f"IPv{first} address"
+        )
+        fix = "give every node an internal address of the same IP family"
         yield INV_006.at(survey.site.where("nodes", odd, key), problem=problem, fix=fix)

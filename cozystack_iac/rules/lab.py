@@ -14,9 +14,9 @@ from cozystack_iac.settings import Site
 RUN_002 = Rule(
     "RUN-002",
     ERROR,
-    title="the lab stays on loopback",
-    why="a stack that says it is a lab would otherwise reach real machines, with the lab's relaxed rules",
-    remedy="remove `cozystack:lab`, or use the lab's addresses",
+    title="The lab uses loopback addresses only",
+    why="otherwise a lab stack, with its relaxed rules, could reach real machines",
+    remedy="remove `cozystack:lab`, or use the addresses of the lab",
 )
 
 # By code: how a lab is told, or None where it is not. That its machines may have loopback addresses, `Survey.unusable` knows.
@@ -39,15 +39,17 @@ def judge(survey: Survey) -> Iterator[Finding]:
     points = (*survey.node_points, *survey.vips, *survey.external)
     real = [point for point in points if point.address is not None and not point.address.is_loopback]
     if real:
-        problem = f"the stack is a lab, and has {listed(str(point) for point in real)}"
-        yield RUN_002.at(site.where("lab"), problem=problem, fix="remove `cozystack:lab`, or use the lab's addresses")
+        problem = f"the stack is a lab, but it uses {listed(str(point) for point in real)}"
+        yield RUN_002.at(
+            site.where("lab"), problem=problem, fix="remove `cozystack:lab`, or use the addresses of the lab"
+        )
     if not 0 < site.lab.https_port < 65536:
         path = site.where("lab", "httpsPort")
-        yield RUN_002.at(path, problem=f"{site.lab.https_port} is not a port", fix="use 8443")
+        yield RUN_002.at(path, problem=f"{site.lab.https_port} is not a valid port", fix="use 8443")
     for steps, text in survey.resolvers.items():
         if not site.unread(*steps) and _is_elsewhere(text):
-            problem = f"the stack is a lab, and asks the resolver {text}"
-            fix = "remove `cozystack:lab`, or use a resolver of the lab's"
+            problem = f"the stack is a lab, but it uses the resolver {text}"
+            fix = "remove `cozystack:lab`, or use a resolver of the lab"
             yield RUN_002.at(site.where(*steps), problem=problem, fix=fix)
 
 

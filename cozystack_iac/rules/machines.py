@@ -17,86 +17,87 @@ from cozystack_iac.settings.paths import Step
 TAL_001 = Rule(
     "TAL-001",
     ERROR,
-    title="installer images are image references",
-    why="the machine accepts the text and fails to install",
+    title="Installer images are valid image references",
+    why="the machine accepts the value, but the installation fails",
     remedy="write registry/path:tag",
 )
 TAL_002 = Rule(
     "TAL-002",
     ERROR,
-    title="the installer image comes from one place",
-    why="two of them would contradict each other",
-    remedy="keep one of fromRelease, reference and profile",
+    title="The installer image has one source",
+    why="several sources contradict each other",
+    remedy="keep only one of fromRelease, reference and profile",
 )
 TAL_003 = Rule(
     "TAL-003",
     ERROR,
-    title="the required extensions are required",
-    why="without DRBD and ZFS there is no storage; openvswitch is a kernel module, and no image has it as an extension",
-    remedy="leave extensions out",
+    title="The required extensions are listed",
+    why="without the DRBD and ZFS extensions there is no storage; openvswitch is a kernel module, and no "
+    "image has it as an extension",
+    remedy="remove extensions to use the default",
 )
 TAL_004 = Rule(
     "TAL-004",
     WARNING,
-    title="kernel modules are named once",
-    why="the second entry hides the parameters of the first: DRBD would run without the ones it needs",
-    remedy="remove it",
+    title="Every kernel module is listed once",
+    why="the second entry overrides the parameters of the first, so DRBD would run without the parameters it needs",
+    remedy="remove the duplicate",
 )
 TAL_005 = Rule(
     "TAL-005",
     ERROR,
-    title="nobody else writes the files Cozystack needs",
-    why="whichever comes last wins: LVM would grab DRBD's and ZFS' devices, or containers lose access to their devices",
+    title="Patches do not overwrite files that Cozystack needs",
+    why="the last writer wins: LVM would grab DRBD and ZFS devices, or containers would lose access to their devices",
     remedy="use talos.lvmFilter, or remove the file from the patch",
 )
 TAL_006 = Rule(
     "TAL-006",
     ERROR,
-    title="host names come from the inventory",
-    why="the machine refuses two of them, or registers under a name that nobody waits for",
-    remedy="remove it from the patch and set the node's name",
+    title="Host names come from the inventory",
+    why="the machine rejects a second host name, or registers under a name that the run does not expect",
+    remedy="remove the host name from the patch and set the node's name instead",
 )
 TAL_007 = Rule(
     "TAL-007",
     ERROR,
-    title="sysctls are names below /proc/sys",
-    why="the machine refuses to boot with a sysctl that does not exist",
-    remedy="write it like net.core.somaxconn",
+    title="Sysctl names are valid",
+    why="the machine does not boot with a sysctl that does not exist",
+    remedy="write a name such as net.core.somaxconn",
 )
 TAL_008 = Rule(
     "TAL-008",
     ERROR,
-    title="LVM keeps its hands off DRBD, device-mapper and ZFS volumes",
-    why="it would activate volume groups of virtual machines on the host, and their disks would stay busy",
-    remedy="leave lvmFilter out",
+    title="LVM ignores DRBD, device-mapper and ZFS volumes",
+    why="the host would activate volume groups inside virtual machine disks and keep those disks busy",
+    remedy="remove lvmFilter to use the default",
 )
 TAL_009 = Rule(
     "TAL-009",
     ERROR,
-    title="files are written where Talos allows it",
-    why="`op: create` outside /var fails at boot, again and again, and bootstrap only says that it is not available yet",
-    remedy="use `op: overwrite`, or a path below /var",
+    title="Files are written only where Talos allows it",
+    why="`op: create` outside /var fails at every boot, and bootstrap only reports that it is not available yet",
+    remedy="use `op: overwrite`, or a path in /var",
 )
 TAL_010 = Rule(
     "TAL-010",
     ERROR,
-    title="patches leave the cluster's identity and foundations alone",
-    why="the machine would not belong to this cluster any more, or Cozystack's network and storage would not start",
-    remedy="remove it from the patch; most of it has a setting of its own",
+    title="Patches do not change the cluster's identity or foundations",
+    why="the machine would no longer belong to this cluster, or Cozystack's network and storage would not start",
+    remedy="remove the setting from the patch; most of these have a key in the stack file",
 )
 TAL_011 = Rule(
     "TAL-011",
     ERROR,
-    title="patches are written for the contract's Talos minor",
-    why="the machine refuses documents it does not know, and two forms of the same setting",
-    remedy="use the form of that minor",
+    title="Patches match the Talos minor version of the configuration",
+    why="the machine rejects documents it does not know and settings that appear in both the old and the new form",
+    remedy="write the patch for that Talos minor version",
 )
 TAL_012 = Rule(
     "TAL-012",
     WARNING,
-    title="machine settings are given for Talos machines only",
-    why="on an existing cluster nobody configures the machines, so it has no effect",
-    remedy="remove it",
+    title="Machine settings are used on Talos clusters only",
+    why="the machines of an existing cluster are not configured by this stack, so the setting has no effect",
+    remedy="remove the setting",
 )
 
 BUILT_IN_MODULES = ("openvswitch", "drbd", "zfs", "spl", "vfio_pci", "vfio_iommu_type1")  # Cozystack's preset
@@ -157,8 +158,8 @@ def _images(site: Site) -> Iterator[Finding]:
     named += [(("nodes", position, "image"), node.image) for position, node in enumerate(site.nodes)]
     for steps, text in named:
         if text is not None and (len(text) > 300 or not _IMAGE.match(text)):
-            fix = f"write e.g. {releases.TALOS_IMAGE}:{site.talos_version or 'v1.13.6'}"
-            yield TAL_001.at(site.where(*steps), problem=f"`{short(text)}` is not an image reference", fix=fix)
+            fix = f"write, for example, {releases.TALOS_IMAGE}:{site.talos_version or 'v1.13.6'}"
+            yield TAL_001.at(site.where(*steps), problem=f"`{short(text)}` is not a valid image reference", fix=fix)
     explicit = "from_release" in image.model_fields_set and image.from_release
     sources = [
         name
@@ -166,9 +167,9 @@ def _images(site: Site) -> Iterator[Finding]:
         if used
     ]
     if len(sources) > 1 or not (image.from_release or image.reference or image.profile):
-        problem = f"{' and '.join(sources)} are given" if sources else "neither the release nor anything else decides"
+        problem = f"{' and '.join(sources)} are both set" if sources else "no source for the installer image is set"
         yield TAL_002.at(
-            site.where("talos", "image"), problem=problem, fix="keep one of fromRelease, reference and profile"
+            site.where("talos", "image"), problem=problem, fix="keep exactly one of fromRelease, reference and profile"
         )
 
 
@@ -176,10 +177,14 @@ def _extensions(site: Site) -> Iterator[Finding]:
     path, given = site.where("talos", "extensions"), set(site.talos.extensions)
     missing = sorted(NEEDED_EXTENSIONS - given)
     if missing and not site.existing and not site.partly_unread("talos", "extensions"):
-        yield TAL_003.at(path, problem=f"{' and '.join(missing)} not required", fix="leave extensions out")
+        yield TAL_003.at(
+            path,
+            problem=f"{' and '.join(missing)} is missing from the extensions",
+            fix="remove extensions to use the default",
+        )
     if "openvswitch" in given:
-        problem = "openvswitch is required as an extension, and it is none"
-        yield TAL_003.at(path, problem=problem, fix="remove it: the kernel module is loaded anyway")
+        problem = "openvswitch is listed as an extension, but it is a kernel module"
+        yield TAL_003.at(path, problem=problem, fix="remove it; the kernel module is loaded anyway")
 
 
 def _modules(site: Site) -> Iterator[Finding]:
@@ -193,7 +198,7 @@ def _modules(site: Site) -> Iterator[Finding]:
             if name and seen[name]:
                 own = " (Cozystack's preset loads it)" if name in BUILT_IN_MODULES else ""
                 yield TAL_004.at(
-                    site.where(*steps, index), problem=f"{short(name)} is named twice{own}", fix="remove it"
+                    site.where(*steps, index), problem=f"{short(name)} is listed twice{own}", fix="remove the duplicate"
                 )
             seen[name] += 1
 
@@ -204,8 +209,14 @@ def _sysctls(site: Site) -> Iterator[Finding]:
     for steps, sysctls in maps:
         for name, value in sysctls.items():
             if len(name) > 200 or not _SYSCTL.match(name) or not value.strip():
-                problem = f"`{short(name)}` is not a sysctl" if value.strip() else f"{short(name)} has no value"
-                yield TAL_007.at(site.where(*steps, name), problem=problem, fix="write it like net.core.somaxconn")
+                problem = (
+                    f"`{short(name)}` is not a valid sysctl name" if value.strip() else f"{short(name)} has no value"
+                )
+                yield TAL_007.at(
+                    site.where(*steps, name),
+                    problem=problem,
+                    fix="write a name and a value, for example net.core.somaxconn",
+                )
 
 
 def _filter(site: Site) -> Iterator[Finding]:
@@ -213,7 +224,9 @@ def _filter(site: Site) -> Iterator[Finding]:
     missing = [device for device in _NEEDED_FILTERS if not any(device in entry for entry in rejects)]
     if missing and not site.partly_unread("talos", "lvmFilter"):
         path = site.where("talos", "lvmFilter")
-        yield TAL_008.at(path, problem=f"no entry rejects {', '.join(missing)}", fix="leave lvmFilter out")
+        yield TAL_008.at(
+            path, problem=f"no filter entry rejects {', '.join(missing)}", fix="remove lvmFilter to use the default"
+        )
 
 
 def _unused(site: Site) -> Iterator[Finding]:
@@ -222,7 +235,7 @@ def _unused(site: Site) -> Iterator[Finding]:
     for key in ("patches", "image", "version", "kernelModules", "sysctls"):
         if site.given("talos", key):
             path = site.where("talos", key)
-            yield TAL_012.at(path, problem=f"talos.{key} is given on a {site.cluster.variant} cluster", fix="remove it")
+            yield TAL_012.at(path, problem=f"talos.{key} is set on a {site.cluster.variant} cluster", fix="remove it")
 
 
 # Patches ----------------------------------------------------------------------------------------------------------------
@@ -241,17 +254,17 @@ def _patched_files(path: str, patch: Mapping[str, Any]) -> Iterator[Finding]:
     for name, operation in patches.files(patch):
         if name in _OWN_FILES:
             fix = "use talos.lvmFilter" if name.endswith("lvm.conf") else "remove the file"
-            yield TAL_005.at(path, problem=f"the patch writes {name}, which Cozystack's preset writes too", fix=fix)
+            yield TAL_005.at(path, problem=f"the patch writes {name}, which Cozystack's preset also writes", fix=fix)
         elif operation == "create" and not name.startswith("/var/") and name != _CREATABLE:
             problem = f"the patch creates {short(name)} outside /var"
-            yield TAL_009.at(path, problem=problem, fix="use `op: overwrite`, or a path below /var")
+            yield TAL_009.at(path, problem=problem, fix="use `op: overwrite`, or a path in /var")
 
 
 def _patched_modules(path: str, patch: Mapping[str, Any]) -> Iterator[Finding]:
     names = Counter(patches.modules(patch))
     for name, times in names.items():
         if name in BUILT_IN_MODULES or times > 1:
-            problem = f"the patch loads {short(name)}, which is loaded already"
+            problem = f"the patch loads {short(name)}, which is already loaded"
             yield TAL_004.at(path, problem=problem, fix="remove it from the patch")
 
 
@@ -259,7 +272,7 @@ def _patched_hostname(path: str, patch: Mapping[str, Any]) -> Iterator[Finding]:
     legacy = inside(patch, "machine", "network", "hostname") is not None
     if legacy or (patches.kind(patch) == "HostnameConfig"):
         form = "machine.network.hostname" if legacy else "HostnameConfig"
-        yield TAL_006.at(path, problem=f"the patch sets {form}", fix="remove it: the node's name is its host name")
+        yield TAL_006.at(path, problem=f"the patch sets {form}", fix="remove it; the node's name is its host name")
 
 
 def _patched_identity(path: str, patch: Mapping[str, Any]) -> Iterator[Finding]:
@@ -274,7 +287,7 @@ def _patched_identity(path: str, patch: Mapping[str, Any]) -> Iterator[Finding]:
     for place, needed in foundations:
         value = inside(patch, *place)
         if value is not None and value != needed:
-            problem = f"the patch changes {'.'.join(place)}, which has to be {str(needed).lower()}"
+            problem = f"the patch changes {'.'.join(place)}, which must be {str(needed).lower()}"
             yield TAL_010.at(path, problem=problem, fix="remove it from the patch")
 
 
@@ -283,18 +296,20 @@ def _patched_form(site: Site, path: str, patch: Mapping[str, Any]) -> Iterator[F
     kind = patches.kind(patch)
     if kind and patch.get("apiVersion") != "v1alpha1":
         problem = f"the {short(kind)} has no `apiVersion: v1alpha1`"
-        yield TAL_011.at(path, problem=problem, fix="add it")
+        yield TAL_011.at(path, problem=problem, fix="add `apiVersion: v1alpha1`")
     if kind and (patch.get("metadata") is not None or patch.get("spec") is not None):
-        problem = f"the {short(kind)} has metadata or spec: fields of Talos documents stand at the top"
+        problem = f"the {short(kind)} has metadata or spec, but Talos documents have all fields at the top level"
         yield TAL_011.at(path, problem=problem, fix="move the fields to the top level")
     if contract is None or contract.major != 1:
         return
     if patches.KIND_SINCE.get(kind, 0) > contract.minor:
-        problem = f"{kind} exists from Talos 1.{patches.KIND_SINCE[kind]} on, the contract is {contract}"
-        yield TAL_011.at(path, problem=problem, fix="use the classic keys")
+        problem = f"{kind} needs Talos 1.{patches.KIND_SINCE[kind]} or later, but the configuration is for {contract}"
+        yield TAL_011.at(path, problem=problem, fix="use the v1alpha1 keys instead")
     if contract.minor >= 12 and inside(patch, "machine", "network", "interfaces") is not None:
-        problem = "the patch describes interfaces in the classic form beside our documents"
-        yield TAL_011.at(path, problem=problem, fix="use LinkConfig, VLANConfig and the like", severity=WARNING)
+        problem = "the patch uses machine.network.interfaces, which conflicts with the generated network documents"
+        yield TAL_011.at(
+            path, problem=problem, fix="use LinkConfig, VLANConfig and similar documents", severity=WARNING
+        )
     if not kind and not patch.keys() & {"machine", "cluster", "version", "debug", "persist"}:
-        problem = "the patch is neither a document with a kind nor a machine configuration"
-        yield TAL_011.at(path, problem=problem, fix="add `kind`, or put it below `machine` or `cluster`")
+        problem = "the patch is neither a document with a kind nor a v1alpha1 machine configuration"
+        yield TAL_011.at(path, problem=problem, fix="add `kind`, or move the settings below `machine` or `cluster`")

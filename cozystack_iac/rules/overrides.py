@@ -15,65 +15,65 @@ from cozystack_iac.settings.paths import config_set
 OVR_001 = Rule(
     "OVR-001",
     ERROR,
-    title="overrides name a guardrail that can be overridden",
-    why="it overrides nothing, and somebody believes that it does",
-    remedy="use the code of the finding; docs/findings.md says which can be overridden",
+    title="Overrides name a rule that can be overridden",
+    why="the entry has no effect, although it looks as if it did",
+    remedy="use the code shown in the finding; docs/findings.md lists which rules can be overridden",
 )
 OVR_002 = Rule(
     "OVR-002",
     ERROR,
-    title="overrides have a reason",
-    why="nobody will know later whether it is still needed",
+    title="Every override has a reason",
+    why="later nobody can tell whether the override is still needed",
     remedy="add `reason`",
 )
 OVR_003 = Rule(
     "OVR-003",
     ERROR,
-    title="overrides have not expired",
-    why="somebody decided that it should be looked at again by then",
-    remedy="solve the problem, or decide again and move the date",
+    title="No override has expired",
+    why="the override was meant to be reviewed by that date",
+    remedy="fix the problem, or renew the override with a new date",
 )
 OVR_004 = Rule(
     "OVR-004",
     WARNING,
-    title="overrides are needed",
-    why="it would hide the problem when it comes back",
-    remedy="remove it",
+    title="Every override is needed",
+    why="an unused override would hide the problem if it came back",
+    remedy="remove the override",
 )
 OVR_005 = Rule(
     "OVR-005",
     NOTE,
-    title="overrides have an end",
-    why="an override without one is forgotten",
+    title="Every override has an end date",
+    why="an override without an end date is easily forgotten",
     remedy="add `until`",
 )
 OVR_006 = Rule(
     "OVR-006",
     ERROR,
-    title="each guardrail is overridden once",
-    why="two reasons and two dates for one decision contradict each other",
-    remedy="keep one",
+    title="Every rule is overridden only once",
+    why="two reasons or dates for one decision contradict each other",
+    remedy="keep one of the entries",
 )
 RUN_001 = Rule(
     "RUN-001",
     WARNING,
-    title="irreplaceable resources are protected",
-    why="one `pulumi destroy` would delete the machines' secrets, and with them the way into every machine",
-    remedy="leave protect on; switch it off right before a destroy",
+    title="Irreplaceable resources are protected",
+    why="a single `pulumi destroy` would delete the machine secrets, and with them all access to the machines",
+    remedy="leave protect on; turn it off only right before a destroy",
 )
 RUN_003 = Rule(
     "RUN-003",
     NOTE,
-    title="machines are asked during previews",
-    why="with checks offline a preview says nothing about the machines: their checks are reported as skipped",
-    remedy="use live wherever there is a way to the site",
+    title="Previews run the live checks",
+    why="with checks set to offline, a preview cannot check the machines and reports the live checks as skipped",
+    remedy="use `live` wherever the site is reachable",
 )
 RUN_004 = Rule(
     "RUN-004",
     WARNING,
-    title="budgets leave room for a healthy site",
-    why="a run would give up on a site that is merely on its way",
-    remedy="leave the budget out",
+    title="Timeouts are long enough for a healthy site",
+    why="the run would give up on a site that is still making progress",
+    remedy="remove the timeout to use the default",
 )
 
 _CODE = re.compile(r"^[A-Z]{2,5}-\d{3}$", re.ASCII)
@@ -105,31 +105,33 @@ def _overrides(site: Site, today: date) -> Iterator[Finding]:
             continue
         problem = _unsuitable(allow.guardrail)
         if problem is not None:
-            fix = f"one of: {', '.join(rule.code for rule in rules() if rule.overridable)}"
+            fix = f"use one of: {', '.join(rule.code for rule in rules() if rule.overridable)}"
             yield OVR_001.at(path, problem=problem, fix=fix)
         elif allow.guardrail in seen:
-            yield OVR_006.at(path, problem=f"{allow.guardrail} is overridden twice", fix="keep one")
+            yield OVR_006.at(path, problem=f"{allow.guardrail} is overridden twice", fix="keep one of the entries")
         seen.add(allow.guardrail)
         if not allow.reason.strip():
             yield OVR_002.at(
                 path, problem=f"the override of {short(allow.guardrail)} has no reason", fix="add `reason`"
             )
         if allow.until is None:
-            yield OVR_005.at(path, problem=f"the override of {short(allow.guardrail)} has no end", fix="add `until`")
+            yield OVR_005.at(
+                path, problem=f"the override of {short(allow.guardrail)} has no end date", fix="add `until`"
+            )
         elif allow.until < today:
-            problem = f"the override of {short(allow.guardrail)} ended on {allow.until}"
-            yield OVR_003.at(path, problem=problem, fix="solve the problem, or decide again and move the date")
+            problem = f"the override of {short(allow.guardrail)} expired on {allow.until}"
+            yield OVR_003.at(path, problem=problem, fix="fix the problem, or renew the override with a new date")
 
 
 def _unsuitable(code: str) -> str | None:
     if not _CODE.match(code):
-        return f"`{short(code)}` is no code of a finding"
+        return f"`{short(code)}` is not a finding code"
     known = {rule.code: rule for rule in rules()}
     if code in known and not known[code].overridable:
         return f"{code} cannot be overridden"
     # Codes of live checks are only known once their modules are loaded; their families are not ours.
     families = {known_code.partition("-")[0] for known_code in known}
-    return f"there is no finding {code}" if code not in known and code.partition("-")[0] in families else None
+    return f"{code} does not exist" if code not in known and code.partition("-")[0] in families else None
 
 
 def _valid(allow: Allow, today: date) -> bool:
@@ -151,18 +153,18 @@ def apply(site: Site, findings: Iterable[Finding], today: date) -> Iterator[Find
     live = {rule.code for rule in rules() if rule.live}
     for index, allow in enumerate(site.allow):
         if allow.guardrail in overridable - hit - live and _valid(allow, today):
-            problem = f"nothing here violates {allow.guardrail}"
-            yield OVR_004.at(site.where("allow", index), problem=problem, fix="remove it")
+            problem = f"no finding matches the override of {allow.guardrail}"
+            yield OVR_004.at(site.where("allow", index), problem=problem, fix="remove the override")
 
 
 def _protection(site: Site) -> Iterator[Finding]:
     if not site.protect:
         path = site.where("protect")
         command = config_set(path, "true")
-        yield RUN_001.at(path, problem="protection is off", fix="leave it on", command=command)
+        yield RUN_001.at(path, problem="protect is off", fix="leave protect on", command=command)
     if site.checks == "offline":
         path = site.where("checks")
-        yield RUN_003.at(path, problem="checks are offline", fix="use live wherever there is a way to the site")
+        yield RUN_003.at(path, problem="checks is set to offline", fix="use `live` wherever the site is reachable")
 
 
 def _budgets(site: Site) -> Iterator[Finding]:
@@ -170,5 +172,8 @@ def _budgets(site: Site) -> Iterator[Finding]:
         budget: timedelta = getattr(site.waits, link)
         if budget < healthy:
             path = site.where("waits", link)
-            problem = f"{link} gets {duration_text(budget)}, a healthy site takes up to {duration_text(healthy)}"
-            yield RUN_004.at(path, problem=problem, fix="leave it out")
+            problem = (
+                f"{link} has a timeout of {duration_text(budget)}, but a healthy site takes up to "
+                f"{duration_text(healthy)}"
+            )
+            yield RUN_004.at(path, problem=problem, fix="remove it to use the default")

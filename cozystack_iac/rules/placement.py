@@ -12,51 +12,51 @@ from cozystack_iac.settings import Site
 INV_007 = Rule(
     "INV-007",
     ERROR,
-    title="labels and zones are valid for Kubernetes",
-    why="the API server refuses the node, or the machine refuses its configuration",
+    title="Labels and zones are valid in Kubernetes",
+    why="the API server rejects the node, or the machine rejects its configuration",
     remedy="use letters, digits, dashes, underscores and dots, at most 63 characters",
 )
 INV_010 = Rule(
     "INV-010",
     WARNING,
-    title="zones are given for all machines or for none",
-    why="replicas are spread over zones, and machines without one count as a zone of their own",
-    remedy="give the others a zone too",
+    title="Either every node has a zone, or none does",
+    why="replicas are spread across zones, and nodes without a zone count as a zone of their own",
+    remedy="set a zone on the remaining nodes",
 )
 INV_011 = Rule(
     "INV-011",
     ERROR,
-    title="approvals to wipe a machine say why",
-    why="it destroys what is on the machine, and nobody will know who wanted it",
+    title="Every approval to wipe a machine has a reason",
+    why="wiping destroys all data on the machine, and later nobody can tell who wanted it",
     remedy="add a reason, or remove the approval",
 )
 INV_012 = Rule(
     "INV-012",
     WARNING,
-    title="machines are not approved for wiping without need",
-    why="a machine that answers with a configuration would be reset, and what is on it is lost",
+    title="Machines are approved for wiping only when needed",
+    why="a machine that already has a configuration would be reset, and its data would be lost",
     remedy="remove `reset` once the machine has joined",
 )
 INV_013 = Rule(
     "INV-013",
     ERROR,
-    title="static addresses fit together",
+    title="Static addresses are consistent",
     why="the machine would come up unreachable",
-    remedy="give addresses with prefix length, the node's own among them, and a gateway inside",
+    remedy="set addresses with prefix lengths, including the node's own address, and a gateway in the same network",
 )
 INV_014 = Rule(
     "INV-014",
     ERROR,
-    title="link names are valid",
-    why="no machine has such a link",
-    remedy="use the name the machine shows, at most 15 characters",
+    title="Link names are valid",
+    why="no machine has a link of that name",
+    remedy="use the name that the machine reports, at most 15 characters",
 )
 INV_016 = Rule(
     "INV-016",
     ERROR,
-    title="approvals for removed machines name machines that are removed",
-    why="nobody can tell what is wanted: the machine is still one of the nodes, or it is named twice or not at all",
-    remedy="take the machine out of `nodes`, or remove the entry",
+    title="Entries in `removed` name nodes that have been removed",
+    why="the intent is unclear: the node is still in `nodes`, is listed twice, or is not named",
+    remedy="remove the node from `nodes`, or remove the entry",
 )
 
 _LABEL_VALUE = re.compile(r"^(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$", re.ASCII)
@@ -81,31 +81,35 @@ def _labels(site: Site) -> Iterator[Finding]:
             problem = _label_key_problem(key) or _label_value_problem(value)
             if problem is not None:
                 path = site.where("nodes", position, "labels", key)
-                yield INV_007.at(path, problem=f"label `{short(key)}`: {problem}", fix="correct the label")
+                yield INV_007.at(path, problem=f"label `{short(key)}` is not valid: {problem}", fix="correct the label")
         if node.zone is not None and (not node.zone or not _LABEL_VALUE.match(node.zone)):
-            problem = f"`{short(node.zone)}` cannot be the value of a label"
-            yield INV_007.at(site.where("nodes", position, "zone"), problem=problem, fix="e.g. `zone: a`")
+            problem = f"`{short(node.zone)}` is not a valid label value"
+            yield INV_007.at(
+                site.where("nodes", position, "zone"), problem=problem, fix="write, for example, `zone: a`"
+            )
 
 
 def _label_key_problem(key: str) -> str | None:
     prefix, slash, name = key.rpartition("/")
     if not name or not _LABEL_VALUE.match(name):
-        return "its name has other characters than letters, digits, `-`, `_` and `.`, or is longer than 63"
+        return (
+            "its name contains characters other than letters, digits, `-`, `_` and `.`, or is longer than 63 characters"
+        )
     if slash and domain_problem(prefix) is not None:
-        return "what stands before the slash is not a domain"
+        return "its prefix before the slash is not a domain"
     return None
 
 
 def _label_value_problem(value: str) -> str | None:
-    return None if _LABEL_VALUE.match(value) else "its value is not one a label can have"
+    return None if _LABEL_VALUE.match(value) else "its value is not a valid label value"
 
 
 def _zones(site: Site) -> Iterator[Finding]:
     without = [position for position, node in enumerate(site.nodes) if not node.zone]
     if without and len(without) < len(site.nodes) and not site.partly_unread("nodes"):
         names = listed(site.nodes[position].name or f"node {position + 1}" for position in without)
-        fix = "add `zone:` to these, or remove it from the others"
-        yield INV_010.at(site.where("nodes", without[0]), problem=f"no zone: {names}", fix=fix)
+        fix = "add `zone:` to these nodes, or remove it from the others"
+        yield INV_010.at(site.where("nodes", without[0]), problem=f"these nodes have no zone: {names}", fix=fix)
 
 
 def _resets(site: Site) -> Iterator[Finding]:
@@ -114,11 +118,11 @@ def _resets(site: Site) -> Iterator[Finding]:
             continue
         path = site.where("nodes", position, "reset")
         if not node.reset.reason.strip():
-            problem = f"{node.name} may be wiped, and nobody says why"
+            problem = f"{node.name} may be wiped, but no reason is given"
             yield INV_011.at(path, problem=problem, fix="add `reason:`")
         else:
-            problem = f"{node.name} may be wiped if it carries a configuration"
-            yield INV_012.at(path, problem=problem, fix="remove `reset` once it has joined")
+            problem = f"{node.name} may be wiped if it already has a configuration"
+            yield INV_012.at(path, problem=problem, fix="remove `reset` once the node has joined")
 
 
 def _removed(site: Site) -> Iterator[Finding]:
@@ -127,17 +131,19 @@ def _removed(site: Site) -> Iterator[Finding]:
     for position, entry in enumerate(site.removed):
         path = site.where("removed", position)
         if not entry.name:
-            yield INV_016.at(path, problem=f"entry {position + 1} names no machine", fix="add `name:`")
+            yield INV_016.at(path, problem=f"entry {position + 1} has no machine name", fix="add `name:`")
         elif entry.name in nodes:
-            yield INV_016.at(path, problem=f"`{short(entry.name)}` is still one of the nodes", fix=INV_016.remedy)
+            yield INV_016.at(path, problem=f"`{short(entry.name)}` is still listed in `nodes`", fix=INV_016.remedy)
         elif entry.name in names[:position]:
-            yield INV_016.at(path, problem=f"`{short(entry.name)}` is named twice", fix="make one entry of the two")
+            yield INV_016.at(path, problem=f"`{short(entry.name)}` is listed twice", fix="merge the two entries")
         approvals = (("reset", entry.reset), ("evacuate", entry.evacuate), ("lost", entry.lost))
         for key, approval in approvals:
             if approval is not None and approval.approved and not approval.reason.strip():
                 what = _APPROVED[key]
                 where = site.where("removed", position, key)
-                yield INV_011.at(where, problem=f"{entry.name} may be {what}, and nobody says why", fix="add `reason:`")
+                yield INV_011.at(
+                    where, problem=f"{entry.name} may be {what}, but no reason is given", fix="add `reason:`"
+                )
 
 
 def _static(site: Site) -> Iterator[Finding]:
@@ -145,15 +151,15 @@ def _static(site: Site) -> Iterator[Finding]:
         read = [interface_in(text) for text in node.addresses]
         for index, interface in enumerate(read):
             if interface is None and not site.unread("nodes", position, "addresses", index):
-                problem = f"`{short(node.addresses[index])}` is not an address with prefix length"
+                problem = f"`{short(node.addresses[index])}` is not an address with a prefix length"
                 path = site.where("nodes", position, "addresses", index)
-                yield INV_013.at(path, problem=problem, fix="e.g. 10.0.0.11/24")
+                yield INV_013.at(path, problem=problem, fix="write, for example, 10.0.0.11/24")
         known = [interface for interface in read if interface is not None]
         own = address_in(node.internal).address
         if known and len(known) == len(read) and own is not None and own not in {interface.ip for interface in known}:
-            problem = f"{node.name}'s own address {node.internal} is not among its static addresses"
+            problem = f"{node.name}'s own address {node.internal} is not one of its static addresses"
             yield INV_013.at(
-                site.where("nodes", position, "addresses"), problem=problem, fix=f"add {own} with its prefix"
+                site.where("nodes", position, "addresses"), problem=problem, fix=f"add {own} with its prefix length"
             )
         yield from _gateway(site, position, known)
 
@@ -164,13 +170,17 @@ def _gateway(site: Site, position: int, known: Sequence[Interface]) -> Iterator[
         return
     path, gateway = site.where("nodes", position, "gateway"), address_in(node.gateway)
     if gateway.problem is not None or gateway.address is None:
-        yield INV_013.at(path, problem=f"`{short(node.gateway)}`: {gateway.problem}", fix="give the router's address")
+        yield INV_013.at(
+            path,
+            problem=f"`{short(node.gateway)}` is not a valid gateway: {gateway.problem}",
+            fix="set the router's address",
+        )
     elif not node.addresses:
         problem = f"{node.name} has a gateway but no static addresses"
-        yield INV_013.at(path, problem=problem, fix="add `addresses`, or leave both to DHCP")
+        yield INV_013.at(path, problem=problem, fix="add `addresses`, or remove the gateway and use DHCP")
     elif known and not any(gateway.address in interface.network for interface in known):
-        problem = f"{node.name}'s gateway {node.gateway} lies in none of its networks"
-        yield INV_013.at(path, problem=problem, fix="give a router in the same network")
+        problem = f"{node.name}'s gateway {node.gateway} is in none of its networks"
+        yield INV_013.at(path, problem=problem, fix="set a router in one of the node's networks")
 
 
 def _links(site: Site) -> Iterator[Finding]:
@@ -179,4 +189,8 @@ def _links(site: Site) -> Iterator[Finding]:
         for steps, link in links:
             if link is not None and (not LINK.match(link) or link in {".", ".."}):
                 path = site.where("nodes", position, *steps)
-                yield INV_014.at(path, problem=f"`{short(link)}` cannot be a link", fix="e.g. ens5, eth0 or bond0")
+                yield INV_014.at(
+                    path,
+                    problem=f"`{short(link)}` is not a valid link name",
+                    fix="use a name such as ens5, eth0 or bond0",
+                )

@@ -16,110 +16,111 @@ from cozystack_iac.settings.site import host_of
 PLT_001 = Rule(
     "PLT-001",
     ERROR,
-    title="the platform variant fits the cluster",
-    why="it brings network and storage for another kind of cluster: nodes never become ready",
-    remedy="leave platform.variant out",
+    title="The platform variant matches the cluster",
+    why="the variant installs network and storage for a different kind of cluster, so nodes never become Ready",
+    remedy="remove platform.variant to use the default",
 )
 PLT_002 = Rule(
     "PLT-002",
     ERROR,
-    title="bundles fit the variant",
-    why="the chart refuses it, or everything waits for packages that will never be there",
-    remedy="leave the bundles to the variant",
+    title="The bundles match the variant",
+    why="the chart rejects the values, or packages wait for dependencies that are never installed",
+    remedy="remove the bundle settings to use the variant's defaults",
 )
 PLT_003 = Rule(
     "PLT-003",
     ERROR,
-    title="packages are named by their names",
-    why="an unknown name is ignored: the package is not installed, or not left out",
+    title="Packages are listed by their full name",
+    why="unknown names are ignored, so the package is not installed or not left out",
     remedy="write cozystack.<package>",
 )
 PLT_004 = Rule(
     "PLT-004",
     ERROR,
-    title="packages that others need are not left out",
-    why="everything that depends on it stays in DependenciesNotReady for ever",
+    title="Packages that others depend on are not disabled",
+    why="every package that depends on it stays in DependenciesNotReady",
     remedy="remove it from bundles.disable",
     overridable=True,
 )
 PLT_005 = Rule(
     "PLT-005",
     ERROR,
-    title="free values do not contradict settings",
+    title="Free-form values do not contradict settings",
     why="one of the two would silently win",
-    remedy="use the setting the message names",
+    remedy="use the setting named in the message",
 )
 PLT_006 = Rule(
     "PLT-006",
     ERROR,
-    title="free values exist in the release",
-    why="the chart ignores keys it does not know",
-    remedy="correct the key, or use a release that knows it",
+    title="Free-form values exist in the release",
+    why="the chart ignores values that it does not know",
+    remedy="correct the key, or use a release that has it",
 )
 PLT_007 = Rule(
     "PLT-007",
     ERROR,
-    title="the chart is named without its version",
-    why="the version comes from cluster.cozystack; a second one would contradict it",
-    remedy="write oci://registry/path/cozy-installer, or a folder",
+    title="The chart reference has no version",
+    why="the version is set by cluster.cozystack, and a second one would contradict it",
+    remedy="write oci://registry/path/cozy-installer, or a local directory",
 )
 PLT_008 = Rule(
     "PLT-008",
     ERROR,
-    title="the operator knows where the API server is",
-    why="before there is a pod network nothing resolves the cluster's own service",
+    title="The operator knows the address of the API server",
+    why="before the pod network is up, the cluster's own service for the API server does not work",
     remedy="leave platform.prism on, or set network.apiServerHost",
 )
 PLT_009 = Rule(
     "PLT-009",
     WARNING,
-    title="settings of another variant are not given",
-    why="they have no effect here: port 7445 belongs to KubePrism on Talos, and to the provider on managed clusters",
-    remedy="remove them",
+    title="Settings match the cluster variant",
+    why="the setting has no effect here: on Talos, KubePrism uses port 7445; on managed clusters the "
+    "provider runs the API server",
+    remedy="remove the setting",
 )
 PLT_010 = Rule(
     "PLT-010",
     ERROR,
-    title="the kubeconfig of an existing cluster is not overwritten",
-    why="it is the way into a cluster that this stack did not make",
-    remedy="name another file in access.kubeconfigFile",
+    title="The kubeconfig of an existing cluster is not overwritten",
+    why="the file is your access to a cluster that this stack did not create",
+    remedy="set access.kubeconfigFile to a different file",
 )
 PLT_011 = Rule(
     "PLT-011",
     WARNING,
-    title="all nodes reach the API without a single control plane",
-    why="when the one that is named fails, every node loses the API",
-    remedy="leave platform.prism on, or give a virtual address or load balancer",
+    title="Nodes do not depend on a single control plane node for the API",
+    why="when that control plane node fails, every node loses the API",
+    remedy="leave platform.prism on, or use a VIP or a load balancer",
 )
 PLT_012 = Rule(
     "PLT-012",
     WARNING,
-    title="access belongs to existing clusters",
-    why="a new Talos cluster makes its own kubeconfig, so this one is not used",
+    title="Settings in cluster.access are used for existing clusters only",
+    why="a new Talos cluster creates its own kubeconfig, so this one is not used",
     remedy="remove cluster.access",
 )
 PLT_013 = Rule(
     "PLT-013",
     NOTE,
-    title="existing clusters are pinned by identity",
-    why="a context that is pointed at another cluster later would be installed on without a question",
+    title="Existing clusters are pinned by identity",
+    why="if the context later points to a different cluster, the install would run there without asking",
     remedy="set cluster.access.identity",
 )
 
 PLT_014 = Rule(
     "PLT-014",
     ERROR,
-    title="the published API endpoint is for people",
-    why="it goes into the kubeconfigs of tenants, and an address of this machine leads nowhere from theirs; Cilium is told its "
-    "way to the API by a ConfigMap (cozy-system/cozystack, api-server-endpoint)",
-    remedy="leave publishing.apiServerEndpoint out; network.apiServerHost is what operator and Cilium use",
+    title="The published API endpoint is reachable by users",
+    why="it is written into tenant kubeconfigs, where an address of this machine leads nowhere; Cilium gets "
+    "its API address from a ConfigMap (cozy-system/cozystack, api-server-endpoint)",
+    remedy="remove publishing.apiServerEndpoint; the operator and Cilium use network.apiServerHost",
 )
 
 PLT_015 = Rule(
     "PLT-015",
     ERROR,
-    title="data disks are for variants that bring LINSTOR",
-    why="the pools would be made, and then registered nowhere: the run waits for a LINSTOR that never comes",
+    title="Data disks are used only with variants that include LINSTOR",
+    why="the pools would be created but never registered, and the run would wait for a LINSTOR that is never installed",
     remedy="remove dataDisks; the cluster needs a default storage class and one called `replicated`",
 )
 
@@ -180,9 +181,9 @@ def _variant(site: Site) -> Iterator[Finding]:
     variant = site.platform.variant
     if variant is not None and variant not in _FITTING[site.cluster.variant]:
         path = site.where("platform", "variant")
-        problem = f"{variant} on a {site.cluster.variant} cluster"
+        problem = f"variant {variant} does not fit a {site.cluster.variant} cluster"
         fitting = " or ".join(sorted(_FITTING[site.cluster.variant], reverse=True))
-        yield PLT_001.at(path, problem=problem, fix=f"leave it out, or use {fitting}")
+        yield PLT_001.at(path, problem=problem, fix=f"remove it, or use {fitting}")
 
 
 def _storage(site: Site) -> Iterator[Finding]:
@@ -193,7 +194,7 @@ def _storage(site: Site) -> Iterator[Finding]:
         names = listed([node.name for node in site.storage_nodes])
         yield PLT_015.at(
             site.where("nodes"),
-            problem=f"{names} with data disks, and {variant} has no LINSTOR",
+            problem=f"{names} have data disks, but {variant} does not include LINSTOR",
             fix="remove dataDisks",
         )
 
@@ -203,14 +204,18 @@ def _bundles(site: Site) -> Iterator[Finding]:
     if bundles.iaas and variant not in {"isp-full", "isp-full-generic"}:
         path = site.where("platform", "bundles", "iaas")
         yield PLT_002.at(
-            path, problem=f"iaas with {variant}", fix="set it to false: it needs our own network and storage"
+            path,
+            problem=f"the iaas bundle does not work with {variant}",
+            fix="set it to false: it needs Cozystack's own network and storage",
         )
     if bundles.system is False and variant in {"isp-full", "isp-full-generic"}:
         path = site.where("platform", "bundles", "system")
-        yield PLT_002.at(path, problem=f"{variant} without the system bundle", fix="set it to true, or leave it out")
+        yield PLT_002.at(path, problem=f"{variant} needs the system bundle", fix="set it to true, or remove it")
     if bundles.paas is False and bundles.iaas and not site.unread("platform", "bundles"):
         path = site.where("platform", "bundles", "paas")
-        problem = "iaas without paas: tenant clusters and virtual machines lack the applications they are made from"
+        problem = (
+            "iaas is enabled without paas: tenant clusters and virtual machines lack the applications they depend on"
+        )
         yield PLT_002.at(path, problem=problem, fix="set paas to true", severity=WARNING)
 
 
@@ -222,18 +227,22 @@ def _packages(site: Site) -> Iterator[Finding]:
             if site.unread("platform", "bundles", key, index):
                 continue
             if not name.startswith("cozystack.") or len(name) > 100 or " " in name:
-                yield PLT_003.at(path, problem=f"`{short(name)}` is no package", fix=f"write cozystack.{short(name)}")
+                yield PLT_003.at(
+                    path, problem=f"`{short(name)}` is not a package name", fix=f"write cozystack.{short(name)}"
+                )
             elif key == "enable" and name not in releases.OPTIONAL_PACKAGES:
-                problem = f"{name} is not among the optional packages we know"
-                yield PLT_003.at(path, problem=problem, fix="check its name in the release", severity=WARNING)
+                problem = f"{name} is not a known optional package"
+                yield PLT_003.at(path, problem=problem, fix="check the package name in the release", severity=WARNING)
             elif key == "disable" and name in releases.LOAD_BEARING_PACKAGES:
-                problem = f"{name} is left out, and others depend on it"
+                problem = f"{name} is disabled, but other packages depend on it"
                 yield PLT_004.at(path, problem=problem, fix="remove it from bundles.disable")
     both = sorted(set(bundles.enable) & set(bundles.disable) - {""})
     if both:
         path = site.where("platform", "bundles", "enable")
         yield PLT_003.at(
-            path, problem=f"{listed(both)} in enable and in disable", fix="remove it from one; disable wins"
+            path,
+            problem=f"{listed(both)} is in both enable and disable",
+            fix="remove it from one of them; disable wins",
         )
 
 
@@ -244,11 +253,13 @@ def _values(site: Site) -> Iterator[Finding]:
         path = site.where("platform", "values", *steps)
         managed = next((known for known in _MANAGED if key == known or key.startswith(f"{known}.")), None)
         if managed is not None:
-            yield PLT_005.at(path, problem=f"`{short(key)}` is set by us", fix=f"use cozystack:{_MANAGED[managed]}")
+            yield PLT_005.at(
+                path, problem=f"`{short(key)}` is managed by this program", fix=f"use cozystack:{_MANAGED[managed]}"
+            )
         elif release is not None and not release.has(key):
             problem = f"Cozystack {release.version} has no value `{short(key)}`"
             known_from = releases.PLATFORM_KEYS.get(key)
-            fix = f"use {known_from[0]} or later" if known_from else "correct or remove it"
+            fix = f"use {known_from[0]} or later" if known_from else "correct or remove the key"
             yield PLT_006.at(path, problem=problem, fix=fix)
 
 
@@ -265,11 +276,11 @@ def _chart(site: Site) -> Iterator[Finding]:
     chart, path = site.platform.chart, site.where("platform", "chart")
     tail = chart.rpartition("/")[2]
     if not chart.strip() or any(character.isspace() for character in chart):
-        yield PLT_007.at(path, problem=f"`{short(chart)}` is no chart", fix=f"use {CHART}")
+        yield PLT_007.at(path, problem=f"`{short(chart)}` is not a chart reference", fix=f"use {CHART}")
     elif "://" in chart and not chart.startswith("oci://"):
         yield PLT_007.at(path, problem=f"`{short(chart)}` is not an OCI reference", fix=f"use {CHART}")
     elif chart.startswith("oci://") and (":" in tail or "@" in tail):
-        problem = f"`{short(chart)}` carries a version"
+        problem = f"`{short(chart)}` includes a version"
         yield PLT_007.at(
             path, problem=problem, fix=f"write `{short(chart.replace(tail, tail.split(':')[0].split('@')[0]))}`"
         )
@@ -282,22 +293,24 @@ def _api_server(survey: Survey) -> Iterator[Finding]:
     published = site.publishing.api_server_endpoint
     if published and _is_loopback(host_of(published)):
         where = site.where("publishing", "apiServerEndpoint")
-        yield PLT_014.at(where, problem=f"{short(published)} is this machine itself", fix="leave it out")
+        yield PLT_014.at(where, problem=f"{short(published)} is an address of this machine", fix="remove it")
     if variant != "generic":
         for key, value in (("apiServerHost", network.api_server_host), ("apiServerPort", network.api_server_port)):
             if value is not None:
-                problem = f"network.{key} is given on a {variant} cluster"
+                problem = f"network.{key} is set on a {variant} cluster"
                 yield PLT_009.at(site.where("network", key), problem=problem, fix="remove it")
         return
     if not site.platform.prism and not network.api_server_host and not site.cluster.endpoint:
         command = config_set("cozystack:platform.prism", "true")
-        problem = "extractedprism is off, and no API server is named"
+        problem = "platform.prism is off, and no API server address is set"
         where = site.where("platform", "prism")
-        yield PLT_008.at(where, problem=problem, fix="set network.apiServerHost, or leave prism on", command=command)
+        yield PLT_008.at(
+            where, problem=problem, fix="set network.apiServerHost, or turn platform.prism on", command=command
+        )
     internal = {survey.internal.get(position) for position, node in enumerate(site.nodes) if node.is_control_plane}
     single = network.api_server_host and any(network.api_server_host == str(address) for address in internal)
     if single and len(site.control_planes) > 1:
-        problem = f"{network.api_server_host} is one of {len(site.control_planes)} control planes"
+        problem = f"{network.api_server_host} is a single node out of {len(site.control_planes)} control plane nodes"
         yield PLT_011.at(path, problem=problem, fix="remove it and leave platform.prism on")
 
 
@@ -314,16 +327,16 @@ def _access(site: Site) -> Iterator[Finding]:
         return
     if not site.existing:
         yield PLT_012.at(
-            site.where("cluster", "access"), problem="cluster.access on a new Talos cluster", fix="remove it"
+            site.where("cluster", "access"), problem="cluster.access is set for a new Talos cluster", fix="remove it"
         )
     written = site.access.kubeconfig_file
     if written and access.kubeconfig and written.strip() == access.kubeconfig.strip():
         path = site.where("access", "kubeconfigFile")
         yield PLT_010.at(
-            path, problem=f"{short(written)} is the file the cluster is reached through", fix="name another"
+            path, problem=f"{short(written)} is also the file used to access the cluster", fix="set a different file"
         )
     if access.kubeconfig and site.existing and access.identity is None:
         path = site.where("cluster", "access")
         problem = "the cluster's identity is not pinned"
-        fix = "pin it after the first run: the uid of its namespace kube-system, as `identity`"
+        fix = "after the first run, set `identity` to the uid of the namespace kube-system"
         yield PLT_013.at(path, problem=problem, fix=fix)

@@ -15,82 +15,82 @@ from cozystack_iac.settings.paths import config_set
 NET_001 = Rule(
     "NET-001",
     ERROR,
-    title="ranges are networks in CIDR notation",
-    why="neither Kubernetes nor the network plugin can use it, and both say so only long after the bootstrap",
-    remedy="write it like 10.244.0.0/16",
+    title="Address ranges are in CIDR notation",
+    why="Kubernetes and the network plugin reject the value, but only long after the bootstrap",
+    remedy="write, for example, 10.244.0.0/16",
 )
 NET_002 = Rule(
     "NET-002",
     ERROR,
-    title="ranges start at their first address",
-    why="some programs take the range that is meant, others refuse it, and comparisons go wrong",
-    remedy="write the network's own address",
+    title="A CIDR starts at its network address",
+    why="some programs accept it, others reject it, and comparisons give wrong results",
+    remedy="write the network address",
 )
 NET_003 = Rule(
     "NET-003",
     ERROR,
-    title="ranges are of one address family",
-    why="the platform's network values take one range each, so a second family would be ignored or break the chart",
-    remedy="give one range",
+    title="Every CIDR setting has one range",
+    why="Cozystack's network values take one range each; a second one is ignored or breaks the chart",
+    remedy="set one range",
 )
 NET_004 = Rule(
     "NET-004",
     ERROR,
-    title="ranges of the cluster do not overlap",
-    why="packets for one of them are routed to the other: services or pods are unreachable, often only some of them",
+    title="The cluster's address ranges do not overlap",
+    why="packets for one range are routed to the other, so some or all services or pods are unreachable",
     remedy="use the suggested free range",
     soft_on_existing=True,
 )
 NET_005 = Rule(
     "NET-005",
     ERROR,
-    title="pods, services and nodes use the same family, in the same order",
-    why="services have no endpoints of the other family, and the API server refuses a mixed order",
-    remedy="use one family throughout",
+    title="Pods, services and nodes use the same IP families in the same order",
+    why="services get no endpoints of the other family, and the API server rejects a different order",
+    remedy="use one IP family everywhere",
 )
 NET_006 = Rule(
     "NET-006",
     ERROR,
-    title="the pod range has room for every node",
-    why="the controller manager cuts one share per node out of it; nodes beyond that never get one",
+    title="The pod CIDR has room for every node",
+    why="the controller manager assigns one subnet of it to each node; further nodes get none",
     remedy="use a larger range",
     soft_on_existing=True,
 )
 NET_007 = Rule(
     "NET-007",
     ERROR,
-    title="the service range has a size the API server accepts",
-    why="the API server refuses ranges of more than 20 bits; too small a range runs out of service addresses",
+    title="The service CIDR has a supported size",
+    why="the API server rejects ranges with more than 20 host bits, and a small range runs out of service addresses",
     remedy="use a /16 (IPv4) or a /108 (IPv6)",
     soft_on_existing=True,
 )
 NET_008 = Rule(
     "NET-008",
     ERROR,
-    title="the join range has an address for every node",
-    why="KubeOVN gives each node one address in it; nodes beyond that never join the pod network",
+    title="The join CIDR has an address for every node",
+    why="Kube-OVN assigns one address of it to each node; further nodes never join the pod network",
     remedy="use a larger range",
     soft_on_existing=True,
 )
 NET_009 = Rule(
     "NET-009",
     ERROR,
-    title="the pod gateway is a host inside the pod range",
-    why="pods would send everything to an address that is not there",
-    remedy="leave podGateway out: it is the first address",
+    title="The pod gateway is an address in the pod CIDR",
+    why="pods would send their traffic to a gateway that does not exist",
+    remedy="remove podGateway; it defaults to the first address",
 )
 NET_015 = Rule(
     "NET-015",
     ERROR,
-    title="lists of ranges hold ranges",
-    why="what cannot be read cannot be kept free",
+    title="Load balancer pools and reserved ranges are valid",
+    why="a range that cannot be parsed cannot be kept free",
     remedy="write a network in CIDR notation, or `first-last`",
 )
 NET_017 = Rule(
     "NET-017",
     WARNING,
-    title="cluster ranges are private",
-    why="real hosts with these addresses become unreachable from inside the cluster",
+    title="Cluster ranges are private",
+    why="real hosts with these addresses become unreachable from the cluster",
     remedy="use a private range",
 )
 
@@ -131,18 +131,18 @@ def _written(survey: Survey) -> Iterator[Finding]:
         path = survey.site.where("network", key)
         parts = text.split(",")
         if len(parts) > 1:
-            problem = f"{key} `{short(text)}` names {len(parts)} ranges"
-            yield NET_003.at(path, problem=problem, fix=f"write only `{short(parts[0].strip())}`")
+            problem = f"{key} `{short(text)}` lists {len(parts)} ranges"
+            yield NET_003.at(path, problem=problem, fix=f"write `{short(parts[0].strip())}` only")
         for part in parts:
             spelled = network_in(part.strip() if len(parts) > 1 else part)
             like = free_range(survey) if key != "nodeCIDR" else "10.0.0.0/24"
             meant = str(spelled.net) if spelled.net is not None else like
             command = config_set(path, meant) if len(parts) == 1 else None
             if spelled.problem is not None:
-                problem, fix = f"{key} `{short(part)}`: {spelled.problem}", f"write e.g. `{meant}`"
+                problem, fix = f"{key} `{short(part)}` is invalid: {spelled.problem}", f"write, for example, `{meant}`"
                 yield NET_001.at(path, problem=problem, fix=fix, command=command)
             elif spelled.host_bits:
-                problem = f"{key} `{part}` lies inside {meant}, it is not its first address"
+                problem = f"{key} `{part}` is an address inside {meant}, not its network address"
                 yield NET_002.at(path, problem=problem, fix=f"write `{meant}`", command=command)
 
 
@@ -152,8 +152,8 @@ def _lists(survey: Survey) -> Iterator[Finding]:
         for index, text in enumerate(texts):
             if span_in(text) is None and not survey.site.unread("network", key, index):
                 path = survey.site.where("network", key, index)
-                fix = "write a network like 10.0.0.192/26, or 10.0.0.200-10.0.0.220"
-                yield NET_015.at(path, problem=f"`{short(text)}` is not a range", fix=fix)
+                fix = "write a CIDR such as 10.0.0.192/26, or a range such as 10.0.0.200-10.0.0.220"
+                yield NET_015.at(path, problem=f"`{short(text)}` is not a valid range", fix=fix)
 
 
 # Overlap ----------------------------------------------------------------------------------------------------------------
@@ -210,7 +210,11 @@ def _overlaps(survey: Survey) -> Iterator[Finding]:
             continue
         path = survey.site.where(*one.steps)
         suggestion = free_range(survey)
-        fix = f"use a free range such as {suggestion} for one of them" if suggestion else "choose ranges that are free"
+        fix = (
+            f"use a free range such as {suggestion} for one of them"
+            if suggestion
+            else "choose ranges that do not overlap"
+        )
         command = config_set(path, suggestion) if suggestion and one in cluster and not one.default else None
         how = _relation(one, other)
         yield NET_004.at(path, problem=f"{one} {how} {other}", fix=fix, command=command)
@@ -227,11 +231,11 @@ def _carrier_only(pair: tuple[Span, Span]) -> bool:
 
 def _relation(one: Span, other: Span) -> str:
     if one.first == other.first and one.last == other.last:
-        return "is the same as"
+        return "is identical to"
     if int(one.first) <= int(other.first) and int(one.last) >= int(other.last):
         return "contains"
     if int(other.first) <= int(one.first) and int(other.last) >= int(one.last):
-        return "lies inside"
+        return "is inside"
     return "overlaps"
 
 
@@ -268,14 +272,14 @@ def _family(survey: Survey) -> Iterator[Finding]:
     for one, other in combinations(readable, 2):
         if readable[one] != readable[other]:
             key = one if site.given("network", one) else other
-            problem = f"{one} is {_families(readable[one])}, {other} is {_families(readable[other])}"
-            yield NET_005.at(site.where("network", key), problem=problem, fix="use one family for all three")
+            problem = f"{one} is {_families(readable[one])}, but {other} is {_families(readable[other])}"
+            yield NET_005.at(site.where("network", key), problem=problem, fix="use one IP family for all three")
             return
     if "podCIDR" in readable and survey.internal:
         version = next(iter(survey.internal.values())).version
         if version not in readable["podCIDR"]:
-            problem = f"podCIDR is {_families(readable['podCIDR'])}, the nodes' addresses are IPv{version}"
-            yield NET_005.at(site.where("network", "podCIDR"), problem=problem, fix="use the nodes' family")
+            problem = f"podCIDR is {_families(readable['podCIDR'])}, but the node addresses are IPv{version}"
+            yield NET_005.at(site.where("network", "podCIDR"), problem=problem, fix="use the IP family of the nodes")
 
 
 def _families(order: tuple[int, ...]) -> str:
@@ -290,12 +294,12 @@ def _pods(survey: Survey) -> Iterator[Finding]:
         path = site.where("network", "podCIDR")
         if not 0 < mask <= net.max_prefixlen:
             where = site.where("network", "nodeMask")
-            yield NET_006.at(where, problem=f"a node's share of /{mask} is impossible", fix="leave nodeMask at 24")
+            yield NET_006.at(where, problem=f"nodeMask /{mask} is not possible", fix="remove nodeMask or set it to 24")
             continue
         room = 2 ** (mask - net.prefixlen) if mask >= net.prefixlen else 0
         if room < count:
-            holds = f"{room} node{'s' if room != 1 else ''}" if room else "no node at all"
-            problem = f"podCIDR {net} holds {holds} at /{mask} each, and there are {count}"
+            holds = f"{room} node{'s' if room != 1 else ''}" if room else "no node"
+            problem = f"podCIDR {net} holds {holds} at /{mask} each, but the site has {count}"
             needed = mask - max(count - 1, 1).bit_length()
             yield NET_006.at(path, problem=problem, fix=f"use a /{max(needed, 1)} or larger; a /16 leaves room to grow")
 
@@ -305,10 +309,10 @@ def _services(survey: Survey) -> Iterator[Finding]:
     for net in _nets(site.network.service_cidr)[:1]:
         path = site.where("network", "serviceCIDR")
         if net.max_prefixlen - net.prefixlen > _SERVICE_BITS_MAXIMUM:
-            problem = f"serviceCIDR {net} has more than {_SERVICE_BITS_MAXIMUM} bits"
+            problem = f"serviceCIDR {net} has more than {_SERVICE_BITS_MAXIMUM} host bits"
             yield NET_007.at(path, problem=problem, fix=f"use a /{net.max_prefixlen - 16}")
         elif net.num_addresses < _SERVICE_ADDRESSES_MINIMUM:
-            problem = f"serviceCIDR {net} has {net.num_addresses} addresses, a full platform needs several hundred"
+            problem = f"serviceCIDR {net} has {net.num_addresses} addresses, but a full platform needs several hundred"
             yield NET_007.at(path, problem=problem, fix=f"use a /{net.max_prefixlen - 16}")
 
 
@@ -317,7 +321,7 @@ def _join(survey: Survey) -> Iterator[Finding]:
     for net in _nets(site.network.join_cidr)[:1]:
         room = max(net.num_addresses - 3, 0)  # without network, broadcast and KubeOVN's gateway
         if room < len(site.nodes):
-            problem = f"joinCIDR {net} has {room} free addresses for {len(site.nodes)} nodes"
+            problem = f"joinCIDR {net} has only {room} free addresses for {len(site.nodes)} nodes"
             yield NET_008.at(site.where("network", "joinCIDR"), problem=problem, fix="use a /16")
 
 
@@ -330,14 +334,14 @@ def _gateway(survey: Survey) -> Iterator[Finding]:
     spelled = network_in(f"{text}/32") if "/" not in text else network_in(text)
     address = spelled.net.network_address if spelled.net is not None and "/" not in text else None
     if address is None or spelled.problem:
-        problem = f"podGateway `{short(text)}`: {spelled.problem or 'it has a prefix length, and an address has none'}"
-        yield NET_009.at(path, problem=problem, fix="leave podGateway out")
+        problem = f"podGateway `{short(text)}` is invalid: {spelled.problem or 'it has a prefix length'}"
+        yield NET_009.at(path, problem=problem, fix="remove podGateway")
     for net in nets if address is not None else ():
         if address not in net:
             problem = f"podGateway {text} is outside podCIDR {net}"
             yield NET_009.at(path, problem=problem, fix=f"use {net[1] if net.num_addresses > 1 else net[0]}")
         elif net.num_addresses > 2 and address in {net.network_address, net.broadcast_address}:
-            problem = f"podGateway {text} is not a host of podCIDR {net}"
+            problem = f"podGateway {text} is not a host address of podCIDR {net}"
             yield NET_009.at(path, problem=problem, fix=f"use {net[1]}")
 
 
@@ -348,4 +352,4 @@ def _public(survey: Survey) -> Iterator[Finding]:
         ]
         if not any(span.first in net and span.last in net for net in private):
             fix = f"use a private range such as {free_range(survey)}"
-            yield NET_017.at(survey.site.where(*span.steps), problem=f"{span} has public addresses", fix=fix)
+            yield NET_017.at(survey.site.where(*span.steps), problem=f"{span} contains public addresses", fix=fix)

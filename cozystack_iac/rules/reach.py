@@ -13,61 +13,61 @@ from cozystack_iac.settings.paths import config_set
 NET_010 = Rule(
     "NET-010",
     ERROR,
-    title="no address of the site lies in a range of the cluster",
-    why="packets to it would go into the pod network instead of to the machine",
-    remedy="move the range: the suggested one is free",
+    title="No address of the site is inside a cluster range",
+    why="packets to that address would go to the pod network instead of the machine",
+    remedy="move the range to the suggested free one",
     soft_on_existing=True,
 )
 NET_011 = Rule(
     "NET-011",
     WARNING,
-    title="carrier and overlay addresses stay away from the cluster's ranges",
-    why="100.64.0.0/10 is also what Tailscale and carriers use, and KubeOVN's join network lies in it by default: "
-    "routes of one hide the other",
+    title="Node addresses do not share 100.64.0.0/10 with the join CIDR",
+    why="carriers (CGNAT) and Tailscale use 100.64.0.0/10, and so does Kube-OVN's join network by default: "
+    "the routes of one hide the other",
     remedy="move joinCIDR out of 100.64.0.0/10",
 )
 NET_012 = Rule(
     "NET-012",
     WARNING,
-    title="ranges stay away from Docker's",
-    why="workstations and hosts with Docker route 172.17.0.0/16 to their own bridge",
+    title="Ranges do not overlap with Docker's bridge",
+    why="workstations and hosts that run Docker route 172.17.0.0/16 to their own bridge",
     remedy="use the suggested free range",
 )
 NET_013 = Rule(
     "NET-013",
     ERROR,
-    title="ranges stay away from KubeSpan's",
-    why="KubeSpan takes its addresses from fd00::/8 and would hide the others",
-    remedy="use another range, or switch KubeSpan off",
+    title="Ranges do not overlap with KubeSpan",
+    why="KubeSpan uses addresses in fd00::/8 and would hide the others",
+    remedy="use another range, or disable KubeSpan",
 )
 NET_014 = Rule(
     "NET-014",
     WARNING,
-    title="nodes are in the node network",
-    why="virtual addresses and load balancers work by announcing themselves in one layer-2 network",
-    remedy="correct the address, or nodeCIDR",
+    title="All nodes are in the node network",
+    why="VIPs and load balancer addresses are announced within a single layer 2 network",
+    remedy="correct the address or nodeCIDR",
 )
 NET_016 = Rule(
     "NET-016",
     ERROR,
-    title="load-balancer ranges are free",
-    why="a service would get the address of a machine, and whoever asks first wins",
-    remedy="take the addresses out of the range",
+    title="Load balancer pools do not contain addresses in use",
+    why="a service could be assigned the address of a machine, and the two would conflict",
+    remedy="exclude these addresses from the pool",
 )
 NET_018 = Rule(
     "NET-018",
     WARNING,
-    title="ranges match the existing cluster",
-    why="the platform must be told the ranges the cluster was made with; k3s and RKE2 use 10.42.0.0/16 and 10.43.0.0/16, "
-    "not Cozystack's defaults",
-    remedy="set podCIDR and serviceCIDR to what the API server runs with",
+    title="The CIDRs match those of the existing cluster",
+    why="the platform needs the CIDRs that the cluster was created with; k3s and RKE2 use 10.42.0.0/16 and "
+    "10.43.0.0/16, not Cozystack's defaults",
+    remedy="set podCIDR and serviceCIDR to the API server's values",
 )
 NET_019 = Rule(
     "NET-019",
     ERROR,
-    title="KubeOVN's masters are control planes of this site",
-    why="KubeOVN's database would wait for members that do not exist",
-    remedy="list internal addresses of control planes, or leave masterNodes empty",
+    title="Kube-OVN's master nodes are control plane nodes of this site",
+    why="Kube-OVN's database would wait for members that do not exist",
+    remedy="list internal addresses of control plane nodes, or leave masterNodes empty",
 )
 
 _DOCKER = span_of(ip_network("172.17.0.0/16"), "172.17.0.0/16", ())
@@ -95,7 +95,7 @@ def _inside_cluster(survey: Survey, points: Addresses) -> Iterator[Finding]:
         # One finding per range: with a thousand nodes a thousand lines would say the same.
         at = span.steps if not span.default else inside[0].steps
         suggestion = free_range(survey)
-        problem = f"{span} holds {listed(str(point) for point in inside)}"
+        problem = f"{span} contains {listed(str(point) for point in inside)}"
         fix = f"use a free range such as {suggestion}" if suggestion else "use a free range"
         command = config_set(f"cozystack:network.{span.steps[-1]}", suggestion) if suggestion else None
         yield NET_010.at(survey.site.where(*at), problem=problem, fix=fix, command=command)
@@ -111,14 +111,14 @@ def _carrier(survey: Survey) -> Iterator[Finding]:
         and not any(span.holds(point.address) for span in survey.cluster_spans)
     ]
     if inside and any(span.meets(CGNAT) for span in join):
-        problem = f"{listed(str(point) for point in inside)} in 100.64.0.0/10, where joinCIDR lies too"
-        fix = f"move joinCIDR, e.g. to {free_range(survey)}"
+        problem = f"{listed(str(point) for point in inside)} is in 100.64.0.0/10, and so is joinCIDR"
+        fix = f"move joinCIDR, for example to {free_range(survey)}"
         command = config_set("cozystack:network.joinCIDR", free_range(survey))
         yield NET_011.at(survey.site.where(*inside[0].steps), problem=problem, fix=fix, command=command)
     for span in survey.reserved:
         if CGNAT.holds(span.first) and CGNAT.holds(span.last) and any(other.meets(CGNAT) for other in join):
-            problem = f"{span} is in 100.64.0.0/10, where joinCIDR lies too"
-            fix = f"move joinCIDR, e.g. to {free_range(survey)}"
+            problem = f"{span} is in 100.64.0.0/10, and so is joinCIDR"
+            fix = f"move joinCIDR, for example to {free_range(survey)}"
             yield NET_011.at(survey.site.where(*span.steps), problem=problem, fix=fix)
 
 
@@ -136,7 +136,7 @@ def _kubespan(survey: Survey) -> Iterator[Finding]:
         return
     for span in (*survey.cluster_spans, *survey.pools):
         if span.meets(_KUBESPAN):
-            problem = f"{span} lies in fd00::/8, and KubeSpan is on"
+            problem = f"{span} is in fd00::/8, but KubeSpan is enabled"
             yield NET_013.at(survey.site.where(*span.steps), problem=problem, fix="use another range")
 
 
@@ -154,7 +154,9 @@ def _node_network(survey: Survey) -> Iterator[Finding]:
         names = listed(f"{nodes[position].name} ({nodes[position].internal})" for position in outside)
         key = "internalAddress" if nodes[outside[0]].internal_address else "address"
         path = survey.site.where("nodes", outside[0], key)
-        yield NET_014.at(path, problem=f"outside {span}: {names}", fix="correct the address, or nodeCIDR")
+        yield NET_014.at(
+            path, problem=f"these nodes are outside {span}: {names}", fix="correct the address or nodeCIDR"
+        )
 
 
 def _pools(survey: Survey) -> Iterator[Finding]:
@@ -162,8 +164,10 @@ def _pools(survey: Survey) -> Iterator[Finding]:
     for span in survey.pools:
         inside = taken.inside(span)
         if inside:
-            problem = f"{span} holds {listed(str(point) for point in inside)}"
-            yield NET_016.at(survey.site.where(*span.steps), problem=problem, fix="take these out of the range")
+            problem = f"{span} contains {listed(str(point) for point in inside)}"
+            yield NET_016.at(
+                survey.site.where(*span.steps), problem=problem, fix="exclude these addresses from the pool"
+            )
 
 
 def _existing(survey: Survey) -> Iterator[Finding]:
@@ -172,8 +176,8 @@ def _existing(survey: Survey) -> Iterator[Finding]:
         return
     for key in ("podCIDR", "serviceCIDR"):
         if not site.given("network", key) and not site.unread("network", key):
-            problem = f"{key} is not given, so Cozystack's default is assumed for a cluster that exists already"
-            fix = "read it from the API server (k3s and RKE2: 10.42.0.0/16 and 10.43.0.0/16) and write it down"
+            problem = f"{key} is not set, so Cozystack's default would be used for a cluster that already exists"
+            fix = "set it to the API server's value (k3s and RKE2: 10.42.0.0/16 and 10.43.0.0/16)"
             command = config_set(f"cozystack:network.{key}", "10.42.0.0/16" if key == "podCIDR" else "10.43.0.0/16")
             yield NET_018.at(site.where("network", key), problem=problem, fix=fix, command=command)
 
@@ -185,7 +189,7 @@ def _masters(survey: Survey) -> Iterator[Finding]:
         spelled = address_in(text)
         if spelled.problem is not None or spelled.address not in planes:
             problem = f"`{short(text)}` is " + (
-                "not a plain address" if spelled.problem else "no control plane's address"
+                "not a plain IP address" if spelled.problem else "not the address of a control plane node"
             )
             path = site.where("network", "masterNodes", index)
-            yield NET_019.at(path, problem=problem, fix="use the control planes' internal addresses")
+            yield NET_019.at(path, problem=problem, fix="use the internal addresses of control plane nodes")

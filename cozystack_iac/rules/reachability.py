@@ -12,17 +12,17 @@ from cozystack_iac.settings.paths import config_set
 RCH_002 = Rule(
     "RCH-002",
     ERROR,
-    title="the platform is looked at from outside",
-    why="all releases can be ready while nobody can reach any of them; only a look from outside tells",
-    remedy="leave publishing.reachability at check, or say why it is skipped in an override",
+    title="The platform is probed from outside",
+    why="all releases can be ready while nobody can reach the platform; only a probe from outside shows that",
+    remedy="leave publishing.reachability at check, or state in an override why it is skipped",
     overridable=True,
 )
 RCH_003 = Rule(
     "RCH-003",
     ERROR,
-    title="resolvers are addresses",
-    why="a resolver with a name would have to be resolved by the resolver it is compared with",
-    remedy="write e.g. 9.9.9.9, or 10.0.0.53:5353",
+    title="Resolvers are given as IP addresses",
+    why="a resolver given by name would have to be looked up through the very resolver it is compared with",
+    remedy="write, for example, 9.9.9.9 or 10.0.0.53:5353",
 )
 
 
@@ -32,18 +32,20 @@ def judge(survey: Survey) -> Iterator[Finding]:
     if site.publishing.reachability == "skip":
         path = site.where("publishing", "reachability")
         command = config_set("cozystack:publishing.reachability", "check")
-        fix = "check it, or add RCH-002 with a reason to `allow`"
-        yield RCH_002.at(path, problem="nobody looks at the platform from outside", fix=fix, command=command)
+        fix = "set it to check, or add RCH-002 with a reason to `allow`"
+        yield RCH_002.at(path, problem="the probe from outside is skipped", fix=fix, command=command)
     for steps, text in survey.resolvers.items():
         if not site.unread(*steps) and not _is_resolver(text):
-            yield RCH_003.at(site.where(*steps), problem=f"`{short(text)}` is no address", fix="write e.g. 9.9.9.9")
+            yield RCH_003.at(
+                site.where(*steps), problem=f"`{short(text)}` is not an IP address", fix="write, for example, 9.9.9.9"
+            )
 
 
 def skipped(site: Site) -> str:
     """Why nobody looks: the reason of the override, for the stack's outputs. Empty when somebody does."""
     if site.publishing.reachability == "check":
         return ""
-    return next((allow.reason for allow in site.allow if allow.guardrail == RCH_002.code), "no reason was given")
+    return next((allow.reason for allow in site.allow if allow.guardrail == RCH_002.code), "no reason is given")
 
 
 def _is_resolver(text: str) -> bool:

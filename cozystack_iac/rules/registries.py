@@ -16,66 +16,66 @@ from cozystack_iac.settings import Site
 REG_001 = Rule(
     "REG-001",
     ERROR,
-    title="mirrors name a registry and where to go instead",
-    why="the machine never asks the mirror, or asks nobody",
+    title="Every registry mirror has a registry name and endpoints",
+    why="the machine never uses the mirror, or has nowhere to pull from",
     remedy="write `mirrors: {docker.io: {endpoints: [https://mirror.example.org]}}`",
 )
 REG_002 = Rule(
     "REG-002",
     WARNING,
-    title="certificates of registries are checked",
-    why="whoever is between can hand out other images, and they run with full rights",
-    remedy="add the authority to proxy.trustedRoots instead",
+    title="Registry certificates are verified",
+    why="anyone on the path could serve other images, which then run with full privileges",
+    remedy="add the CA certificate to proxy.trustedRoots instead",
     overridable=True,
 )
 REG_003 = Rule(
     "REG-003",
     ERROR,
-    title="credentials are complete",
-    why="the registry refuses half of them, at the first pull",
-    remedy="give username and password; the password as a secret",
+    title="Registry credentials are complete",
+    why="the registry rejects incomplete credentials at the first pull",
+    remedy="set username and password, with the password as a secret",
 )
 REG_004 = Rule(
     "REG-004",
     ERROR,
-    title="proxies are URLs",
-    why="the machine cannot pull its installer, and stays where it is",
+    title="Proxies are URLs",
+    why="the machine cannot pull its installer image, so the install does not start",
     remedy="write http://proxy.example.org:3128",
 )
 REG_005 = Rule(
     "REG-005",
     ERROR,
-    title="exceptions from the proxy are hosts, domains or ranges",
-    why="what cannot be read is sent to the proxy",
+    title="Proxy exceptions are hosts, domains or CIDRs",
+    why="an entry that cannot be parsed is ignored, and its traffic goes through the proxy",
     remedy="write a host, .domain, or a CIDR",
 )
 REG_006 = Rule(
     "REG-006",
     WARNING,
-    title="https goes through the proxy too",
-    why="images are pulled over https; with a proxy for http alone they are not",
+    title="The proxy also covers https",
+    why="images are pulled over https, so a proxy for http alone is not used for them",
     remedy="set proxy.https",
 )
 REG_007 = Rule(
     "REG-007",
     ERROR,
-    title="trusted roots are valid certificates of authorities",
-    why="pulls through the proxy fail with an unknown authority, from the very first on",
-    remedy="give the authority's current certificate in PEM form",
+    title="Trusted roots are valid CA certificates",
+    why="image pulls through the proxy fail with an unknown authority error",
+    remedy="use the current CA certificate in PEM format",
 )
 REG_008 = Rule(
     "REG-008",
     ERROR,
-    title="private keys are not handed out",
-    why="the text goes to every machine, in the clear",
-    remedy="remove the key; only certificates belong here, and replace the key: it has been in a file",
+    title="Trusted roots contain no private keys",
+    why="the text is sent to every machine in plain text",
+    remedy="remove the private key and replace it, since it has been exposed in a file; only certificates belong here",
 )
 REG_009 = Rule(
     "REG-009",
     NOTE,
-    title="the first image comes from docker.io",
-    why="from 1.4 on the chart's hook pulls docker.io/alpine/k8s before there is a network; registries with limits or without "
-    "a way there hold the install up",
+    title="Docker Hub has a mirror",
+    why="from 1.4 on, a chart hook pulls docker.io/alpine/k8s before the network is up; rate limits or a "
+    "missing route to docker.io stall the install",
     remedy="add docker.io to network.registries.mirrors",
 )
 
@@ -97,8 +97,8 @@ def _mirrors(site: Site) -> Iterator[Finding]:
         steps = ("network", "registries", "mirrors", name)
         problem = None if name == "*" else _host_and_port_problem(name)
         if problem is not None:
-            problem = f"`{short(name)}` is no registry: {problem}"
-            yield REG_001.at(site.where(*steps), problem=problem, fix="write a host such as docker.io")
+            problem = f"`{short(name)}` is not a valid registry: {problem}"
+            yield REG_001.at(site.where(*steps), problem=problem, fix="write a host name such as docker.io")
         if not mirror.endpoints and not site.partly_unread(*steps):
             problem = f"the mirror of {short(name)} has no endpoints"
             yield REG_001.at(site.where(*steps), problem=problem, fix="add `endpoints`")
@@ -107,10 +107,14 @@ def _mirrors(site: Site) -> Iterator[Finding]:
             if url.problem is not None and not site.unread(*steps, "endpoints", index):
                 path = site.where(*steps, "endpoints", index)
                 # The URL itself is not shown: it may carry a password.
-                yield REG_001.at(path, problem=f"a mirror of {short(name)}: {url.problem}", fix="write https://host")
+                yield REG_001.at(
+                    path,
+                    problem=f"a mirror of {short(name)} is not a valid URL: {url.problem}",
+                    fix="write https://host",
+                )
     if registries.mirrors and "docker.io" not in registries.mirrors and "*" not in registries.mirrors:
         path = site.where("network", "registries", "mirrors")
-        yield REG_009.at(path, problem="docker.io is not among the mirrors", fix="add it when its limits could bite")
+        yield REG_009.at(path, problem="docker.io has no mirror", fix="add one if rate limits are likely to affect you")
 
 
 def _host_and_port_problem(text: str) -> str | None:
@@ -126,12 +130,12 @@ def _access(site: Site) -> Iterator[Finding]:
         if config.tls.insecure_skip_verify:
             path = site.where(*steps, "tls", "insecureSkipVerify")
             problem = f"any certificate of {short(name)} is accepted"
-            yield REG_002.at(path, problem=problem, fix="add its authority to proxy.trustedRoots")
+            yield REG_002.at(path, problem=problem, fix="add its CA certificate to proxy.trustedRoots")
         auth = config.auth
         if auth is None or site.partly_unread(*steps, "auth"):
             continue
         if bool(auth.username.strip()) != bool(auth.password.get_secret_value().strip()):
-            missing = "password" if auth.username.strip() else "user name"
+            missing = "password" if auth.username.strip() else "username"
             yield REG_003.at(
                 site.where(*steps, "auth"), problem=f"{short(name)} has no {missing}", fix=f"add the {missing}"
             )
@@ -147,15 +151,17 @@ def _proxies(site: Site) -> Iterator[Finding]:
             if url.problem is not None:
                 path = site.where("network", "proxy", key)
                 yield REG_004.at(
-                    path, problem=f"the {key} proxy: {url.problem}", fix="write http://proxy.example.org:3128"
+                    path,
+                    problem=f"the {key} proxy is not a valid URL: {url.problem}",
+                    fix="write http://proxy.example.org:3128",
                 )
     if proxy.http and not proxy.https:
         path = site.where("network", "proxy")
-        yield REG_006.at(path, problem="there is a proxy for http only", fix="set proxy.https, usually to the same")
+        yield REG_006.at(path, problem="a proxy is set for http only", fix="set proxy.https, usually to the same URL")
     for index, entry in enumerate(proxy.no_proxy):
         if not _is_exception(entry) and not site.unread("network", "proxy", "noProxy", index):
             path = site.where("network", "proxy", "noProxy", index)
-            problem = f"`{short(entry)}` is neither host, domain nor range"
+            problem = f"`{short(entry)}` is not a host, domain or CIDR"
             yield REG_005.at(path, problem=problem, fix="write a host, .domain, or a CIDR such as 10.0.0.0/8")
 
 
@@ -174,14 +180,18 @@ def _roots(site: Site, today: date) -> Iterator[Finding]:
     path = site.where("network", "proxy", "trustedRoots")
     blocks = list(_PEM.finditer(text[:_PEM_LIMIT]))
     if any("PRIVATE KEY" in match[1] for match in blocks):
-        yield REG_008.at(path, problem="there is a private key in it", fix="remove it, and replace the key")
+        yield REG_008.at(
+            path,
+            problem="the text contains a private key",
+            fix="remove the private key from the text, and replace the key",
+        )
     certificates = [match for match in blocks if match[1] == "CERTIFICATE"]
     if not certificates:
-        yield REG_007.at(path, problem="there is no certificate in it", fix="give a certificate in PEM form")
+        yield REG_007.at(path, problem="the text contains no certificate", fix="add a certificate in PEM format")
     for number, match in enumerate(certificates, start=1):
         problem, severity = _certificate_problem(match[0], today)
         if problem is not None:
-            fix = "replace it by the authority's current certificate, or remove it"
+            fix = "replace it with the current CA certificate, or remove it"
             yield REG_007.at(path, problem=f"certificate {number} {problem}", fix=fix, severity=severity)
 
 
@@ -198,5 +208,5 @@ def _certificate_problem(pem: str, today: date) -> tuple[str | None, Severity]:
     try:
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
     except (x509.ExtensionNotFound, ValueError):
-        return "does not say that it is an authority's", WARNING
-    return (None, ERROR) if constraints.ca else ("is not an authority's", ERROR)
+        return "does not state whether it is a CA certificate", WARNING
+    return (None, ERROR) if constraints.ca else ("is not a CA certificate", ERROR)

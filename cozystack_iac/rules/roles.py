@@ -9,15 +9,16 @@ from cozystack_iac.settings.paths import config_set
 ROL_001 = Rule(
     "ROL-001",
     ERROR,
-    title="there is a control plane",
-    why="etcd and the API server have nowhere to run",
-    remedy="make one, three or five machines control planes",
+    title="The site has a control plane",
+    why="there is nowhere for etcd and the API server to run",
+    remedy="make one, three or five nodes control plane nodes",
 )
 ROL_002 = Rule(
     "ROL-002",
     ERROR,
-    title="the number of control planes is odd",
-    why="an even number tolerates no more failures than one less, and two tolerate none: losing either loses the API and the VIP",
+    title="The number of control plane nodes is odd",
+    why="an even number tolerates no more failures than the next lower odd number, and two nodes tolerate "
+    "none: losing either takes down the API and the VIP",
     remedy="use one, three or five",
     overridable=True,
     soft_on_existing=True,
@@ -25,23 +26,23 @@ ROL_002 = Rule(
 ROL_003 = Rule(
     "ROL-003",
     NOTE,
-    title="the cluster survives the loss of a control plane",
-    why="with a single control plane every maintenance of it is an outage, and its disk is the only copy of etcd",
-    remedy="use three for anything that matters",
+    title="The cluster survives the loss of a control plane node",
+    why="with a single control plane node, every maintenance is an outage, and its disk holds the only copy of etcd",
+    remedy="use three control plane nodes in production",
 )
 ROL_004 = Rule(
     "ROL-004",
     WARNING,
-    title="etcd has at most seven members",
-    why="every write waits for a majority; more members make it slower and hardly safer",
-    remedy="make the others workers",
+    title="There are at most seven etcd members",
+    why="every write waits for a majority, so more members make etcd slower but hardly safer",
+    remedy="make the other nodes workers",
 )
 
 ROL_005 = Rule(
     "ROL-005",
     ERROR,
-    title="pods have machines to run on",
-    why="without workers, and with control planes kept free, nothing of the platform is ever scheduled",
+    title="Pods have nodes to run on",
+    why="there are no workers, and pods may not run on control plane nodes, so the platform is never scheduled",
     remedy="leave talos.scheduleOnControlPlanes on, or add workers",
 )
 
@@ -54,21 +55,30 @@ def judge(survey: Survey) -> Iterator[Finding]:
     count, path = len(site.control_planes), site.where("nodes")
     if count == 0:
         yield ROL_001.at(
-            path, problem="no node is a control plane", fix="set `role: controlPlane` on one or three nodes"
+            path, problem="no node has the role controlPlane", fix="set `role: controlPlane` on one or three nodes"
         )
     elif count == 1:
-        yield ROL_003.at(path, problem="one control plane", fix="use three for anything that matters")
+        yield ROL_003.at(
+            path, problem="the site has one control plane node", fix="use three control plane nodes in production"
+        )
     elif count % 2 == 0:
         severity = ERROR if count == 2 else WARNING
         tolerated = (count - 1) // 2
-        problem = f"{count} control planes tolerate the loss of {tolerated or 'none'}"
-        yield ROL_002.at(path, problem=problem, fix=f"use {count - 1} or {count + 1}", severity=severity)
+        problem = f"{count} control plane nodes tolerate the loss of {tolerated or 'none'}"
+        yield ROL_002.at(
+            path, problem=problem, fix=f"use {count - 1} or {count + 1} control plane nodes", severity=severity
+        )
     elif count > 7:
-        yield ROL_004.at(path, problem=f"{count} control planes", fix="keep five or seven")
+        yield ROL_004.at(path, problem=f"the site has {count} control plane nodes", fix="use five or seven")
     if not site.existing and not site.workers and not site.talos.schedule_on_control_planes:
         path = site.where("talos", "scheduleOnControlPlanes")
-        problem = "control planes are kept free of pods, and there are no workers"
-        yield ROL_005.at(path, problem=problem, fix="leave it on, or add workers", command=config_set(path, "true"))
+        problem = "control plane nodes accept no pods, and there are no workers"
+        yield ROL_005.at(
+            path,
+            problem=problem,
+            fix="leave scheduleOnControlPlanes on, or add workers",
+            command=config_set(path, "true"),
+        )
 
 
 def _role_unknown(survey: Survey) -> bool:

@@ -37,7 +37,7 @@ def address_in(text: str) -> Spelled:
         return Spelled(address)
     if address.scope_id is not None:
         plain = ipaddress.IPv6Address(int(address))
-        return Spelled(plain, f"it names a link (`%{address.scope_id}`) of one machine")
+        return Spelled(plain, f"it has a zone (`%{address.scope_id}`), which is only valid on one machine")
     if address.ipv4_mapped is not None:
         return Spelled(address.ipv4_mapped, "it is an IPv4 address written as IPv6")
     return Spelled(address)
@@ -48,23 +48,23 @@ def _odd_address(text: str) -> Spelled:
     if not stripped:
         return Spelled(None, "it is empty")
     if stripped != text:
-        return Spelled(address_in(stripped).address, "there is white space around it")
+        return Spelled(address_in(stripped).address, "it has leading or trailing whitespace")
     if "/" in text:
         meant = address_in(text.split("/", 1)[0]).address
-        return Spelled(meant, "it has a prefix length, and an address has none")
+        return Spelled(meant, "it has a prefix length")
     if text.startswith("[") and text.endswith("]"):
         return Spelled(address_in(text[1:-1]).address, "it is in brackets")
     if _DOTTED.match(text):
         return _odd_octets(text)
     if _PLAIN_NUMBER.match(text):
-        return Spelled(_from_number(text), "it is written as one number")
+        return Spelled(_from_number(text), "it is written as a single number")
     return Spelled(None, "it is not an IP address")
 
 
 def _odd_octets(text: str) -> Spelled:
     octets = [int(part) for part in text.split(".")]
     if max(octets) > 255:
-        return Spelled(None, f"{max(octets)} is more than an octet holds")
+        return Spelled(None, f"{max(octets)} is too large for an octet")
     meant = ipaddress.IPv4Address(".".join(map(str, octets)))
     return Spelled(meant, "it has leading zeros, which some programs read as octal")
 
@@ -93,14 +93,14 @@ def network_in(text: str) -> SpelledNet:
             meant = ipaddress.ip_network(text.strip(), strict=False)
         except ValueError:
             return SpelledNet(None, "its prefix length is not a number")
-        return SpelledNet(meant, f"it is not in CIDR notation; `{meant}` is")
+        return SpelledNet(meant, f"it is not in CIDR notation; write `{meant}`")
     spelled = address_in(head)
     if spelled.address is None:
         return SpelledNet(None, spelled.problem)
     try:
         meant = ipaddress.ip_network(f"{spelled.address}/{int(tail)}", strict=False)
     except ValueError:
-        return SpelledNet(None, f"a prefix length of {tail[:6]} is impossible")
+        return SpelledNet(None, f"the prefix length {tail[:6]} is not possible")
     if spelled.problem is not None:
         return SpelledNet(meant, spelled.problem)
     if tail != str(int(tail)):
@@ -146,16 +146,16 @@ def label_problem(text: str) -> str | None:
     if is_label(text):
         return None
     if text != text.strip():
-        return "it has white space around it"
+        return "it has leading or trailing whitespace"
     if len(text) > LABEL_MAXIMUM:
-        return f"it has {len(text)} characters, and a label has at most {LABEL_MAXIMUM}"
+        return f"it has {len(text)} characters, but the limit is {LABEL_MAXIMUM}"
     if "." in text:
-        return "it has dots: it is a domain name, not a label"
+        return "it contains dots; a label is a single part of a domain name"
     if is_label(text.lower()):
-        return "it has upper-case letters"
+        return "it contains uppercase letters"
     odd = sorted({character for character in text.lower() if not re.match(r"[a-z0-9-]", character, re.ASCII)})
     if odd:
-        return f"it has {', '.join(repr(character) for character in odd[:3])}"
+        return f"it contains {', '.join(repr(character) for character in odd[:3])}"
     return "it starts or ends with a dash"
 
 
@@ -172,23 +172,21 @@ def domain_problem(text: str) -> str | None:
     if not text:
         return "it is empty"
     if "://" in text:
-        return "it is a URL; only its host belongs here"
+        return "it is a URL; write the host only"
     if text.startswith("*."):
-        return "the wildcard is added where it is needed"
+        return "it starts with a wildcard, which is added automatically where needed"
     if text.endswith("."):
         return "it ends with a dot"
     if len(text) > NAME_MAXIMUM:
         return f"it has more than {NAME_MAXIMUM} characters"
     if address_in(text).address is not None:
-        return "it is an address, and names below an address do not exist"
+        return "it is based on an IP address, which cannot have subdomains"
     for label in text.split("."):
         if not label:
-            return "it has two dots in a row, or starts with one"
+            return "it starts with a dot or has two dots in a row"
         problem = label_problem(label)
         if problem is not None:
-            return f"in `{label[:LABEL_MAXIMUM]}`, {problem.removeprefix('it has ')}" + (
-                " is not allowed" if problem.startswith("it has '") else ""
-            )
+            return f"in `{label[:LABEL_MAXIMUM]}`, {problem}"
     return None
 
 

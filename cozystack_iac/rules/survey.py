@@ -126,7 +126,7 @@ class Survey:
         """Other addresses nodes talk to: name servers, gateways, masters. Names are left out."""
         site = self.site
         points = [
-            Point("", "name server", ("talos", "nameservers", index), text, address_in(text))
+            Point("", "nameserver", ("talos", "nameservers", index), text, address_in(text))
             for index, text in enumerate(site.talos.nameservers)
         ]
         points += [
@@ -167,7 +167,7 @@ class Survey:
     @cached_property
     def pools(self) -> tuple[Span, ...]:
         """Load-balancer ranges that can be read."""
-        return tuple(self._listed("loadBalancerPools", "load-balancer range", self.site.network.load_balancer_pools))
+        return tuple(self._listed("loadBalancerPools", "load balancer pool", self.site.network.load_balancer_pools))
 
     @cached_property
     def reserved(self) -> tuple[Span, ...]:

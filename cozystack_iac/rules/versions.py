@@ -13,91 +13,95 @@ from cozystack_iac.settings.paths import Step, config_set
 VER_001 = Rule(
     "VER-001",
     ERROR,
-    title="the Cozystack release is one we know",
-    why="chart namespace, Talos pin and known keys differ between releases, and guessing them breaks an install half way",
-    remedy="use a release of 1.3, 1.4, 1.5 or 1.6",
+    title="The Cozystack release is known",
+    why="chart namespace, Talos version and supported keys differ between releases; guessing them would "
+    "break the install halfway",
+    remedy="use a 1.3, 1.4, 1.5 or 1.6 release",
 )
 VER_002 = Rule(
     "VER-002",
     WARNING,
-    title="the Cozystack release is one that was tried",
-    why="its facts are taken from its neighbours",
-    remedy="use a final release that is in the table",
+    title="The Cozystack release has been tested",
+    why="this program knows the release only through its closest tested neighbor",
+    remedy="use a final release from the table of known releases",
 )
 VER_003 = Rule(
     "VER-003",
     ERROR,
-    title="the Talos version is one we know",
-    why="the form of the machine configuration depends on it",
-    remedy="leave talos.version out: the release pins one",
+    title="The Talos version is known",
+    why="the format of the machine configuration depends on it",
+    remedy="remove talos.version; the release determines it",
 )
 VER_004 = Rule(
     "VER-004",
     WARNING,
-    title="the Talos version is the release's pin",
-    why="the release's images carry the DRBD and ZFS modules of its pinned Talos; another one is built and tested by nobody",
-    remedy="leave talos.version out",
+    title="The Talos version is the one the release pins",
+    why="the release's images contain DRBD and ZFS modules for its pinned Talos version; no other "
+    "combination is built or tested",
+    remedy="remove talos.version",
 )
 VER_005 = Rule(
     "VER-005",
     ERROR,
-    title="installer image and configuration contract are of the same minor",
-    why="an older machine refuses the keys of a newer contract, and is then neither in maintenance nor running",
-    remedy="use an image of the contract's minor",
+    title="Installer image and machine configuration are for the same Talos minor version",
+    why="an older Talos rejects newer configuration keys, and the machine ends up neither in maintenance "
+    "mode nor running",
+    remedy="use an image of the same minor version",
 )
 VER_006 = Rule(
     "VER-006",
     ERROR,
     title="Talos supports the Kubernetes version",
-    why="the machines refuse the configuration, or the control plane never starts",
-    remedy="leave talos.kubernetes out",
+    why="the machines reject the configuration, or the control plane never starts",
+    remedy="remove talos.kubernetes",
 )
 VER_007 = Rule(
     "VER-007",
     ERROR,
-    title="Kubernetes is 1.33.10 or later",
-    why="older controller managers crash over and over once Cozystack's aggregated API appears (cozystack#2863)",
-    remedy="leave talos.kubernetes out, or use v1.33.12",
+    title="The Kubernetes version is 1.33.10 or later",
+    why="older controller managers crash repeatedly once Cozystack's aggregated API appears (cozystack#2863)",
+    remedy="remove talos.kubernetes, or use v1.33.12",
     overridable=True,
 )
 VER_008 = Rule(
     "VER-008",
     ERROR,
-    title="the hosted variant is made to work",
-    why="as released, its packages depend on a bundle that it switches off: none of them ever gets ready",
-    remedy="set platform.bundles.system to true, or allow VER-008: the package is then written with the bundle on, networking a "
-    "no-op, and without what cannot be there",
+    title="The isp-hosted variant can be installed",
+    why="as released, its packages depend on a bundle that the variant disables, so none of them ever becomes ready",
+    remedy="set platform.bundles.system to true, or override VER-008: the package is then written with the "
+    "system bundle enabled, networking set to a no-op, and without the packages that cannot run there",
     overridable=True,
 )
 VER_009 = Rule(
     "VER-009",
     ERROR,
-    title="the dashboard can start",
-    why="on 1.4 without OIDC its token proxy is restarted before it listens (cozystack#2869), and what depends on it hangs too",
-    remedy="switch OIDC on, or use 1.5.0 or later",
+    title="The dashboard can start",
+    why="on 1.4 without OIDC, its token proxy is restarted before it listens (cozystack#2869), and "
+    "everything that depends on the dashboard hangs",
+    remedy="enable OIDC, or use 1.5.0 or later",
     overridable=True,
 )
 VER_010 = Rule(
     "VER-010",
     ERROR,
-    title="OIDC at install does not wait for itself",
-    why="on 1.4 OIDC has to be on from the start, and the dashboard then asks Keycloak through an ingress that comes after the "
-    "dashboard (cozystack#3288)",
-    remedy="leave access.keycloakInternalUrl out",
+    title="OIDC does not deadlock the install",
+    why="on 1.4, OIDC must be enabled from the start, and the dashboard would then reach Keycloak through an "
+    "ingress that is installed after the dashboard (cozystack#3288)",
+    remedy="remove access.keycloakInternalUrl",
 )
 VER_011 = Rule(
     "VER-011",
     NOTE,
-    title="OIDC stays on once it is on",
-    why="switching it off hangs in the deletion of keycloak-configure up to 1.6.0 (cozystack#3478)",
-    remedy="do not toggle it on this release",
+    title="OIDC stays enabled",
+    why="up to 1.6.0, disabling OIDC hangs while keycloak-configure is deleted (cozystack#3478)",
+    remedy="do not disable OIDC on this release",
 )
 VER_012 = Rule(
     "VER-012",
     ERROR,
-    title="the release knows what the stack file asks for",
-    why="the release ignores it, so what it should do does not happen",
-    remedy="use a release that knows it, or remove it",
+    title="The release supports every setting in the stack file",
+    why="the release ignores the setting",
+    remedy="use a release that supports it, or remove it",
 )
 
 _OLDEST_KUBERNETES = Version.parse(releases.KUBERNETES_MINIMUM)
@@ -122,17 +126,17 @@ def _cozystack(site: Site, release: Release | None) -> Iterator[Finding]:
     newest = str(max(releases.LATEST.values()))
     if release is None:
         if not site.unread("cluster", "cozystack"):
-            problem = f"`{short(text)}` is not a release we know"
-            fix = f"use e.g. {newest}, in quotes where YAML would read a number"
+            problem = f"`{short(text)}` is not a known Cozystack release"
+            fix = f"use, for example, {newest}; quote the version so that YAML does not read it as a number"
             yield VER_001.at(path, problem=problem, fix=fix, command=config_set(path, newest))
     elif release.beyond:
-        problem = f"{text} is of a newer minor than any that was read; it is treated like {newest}"
+        problem = f"the minor version of {text} is newer than any known one; {text} is treated like {newest}"
         yield VER_002.at(path, problem=problem, fix=f"read its release notes, or use {newest}")
     elif release.version.pre:
         yield VER_002.at(path, problem=f"{text} is a pre-release", fix=f"use {release.neighbour}")
     elif not release.known:
-        problem = f"{text} is newer than {release.neighbour}, the last one of its minor that was read"
-        yield VER_002.at(path, problem=problem, fix=f"nothing, or use {release.neighbour}", severity=NOTE)
+        problem = f"{text} is newer than {release.neighbour}, the latest known release of its minor version"
+        yield VER_002.at(path, problem=problem, fix=f"no action needed, or use {release.neighbour}", severity=NOTE)
 
 
 def _talos(site: Site, release: Release | None) -> Iterator[Finding]:
@@ -140,9 +144,9 @@ def _talos(site: Site, release: Release | None) -> Iterator[Finding]:
     if text is None:
         return
     path, version = site.where("talos", "version"), Version.parse(text)
-    fix = "leave it out" + (f": the release pins {release.talos}" if release else "")
+    fix = "remove it" + (f"; the release pins {release.talos}" if release else "")
     if version is None or not text.startswith("v") or releases.kubernetes_range(version) is None:
-        problem = f"`{short(text)}` is not a Talos version we know (v1.10.x to v1.14.x)"
+        problem = f"`{short(text)}` is not a supported Talos version (v1.10.x to v1.14.x)"
         yield VER_003.at(path, problem=problem, fix=fix)
     elif release is not None and text != release.talos:
         pin = Version.parse(release.talos)
@@ -164,7 +168,7 @@ def _image(site: Site) -> Iterator[Finding]:
         if version is None or contract is None or version.series[0] != 1 or version.series[1] < 8:
             continue  # not a Talos version: some images are tagged with the Cozystack release
         if version.series != contract.series:
-            problem = f"the image is Talos {version}, the contract {contract}"
+            problem = f"the image is Talos {version}, but the configuration is for {contract}"
             fix = f"use an image of {contract.major}.{contract.minor}, or set talos.version"
             yield VER_005.at(site.where(*steps), problem=problem, fix=fix)
 
@@ -175,15 +179,15 @@ def _kubernetes(site: Site) -> Iterator[Finding]:
         return
     path, version = site.where("talos", "kubernetes"), Version.parse(text)
     if version is None or not text.startswith("v") or version.major != 1:
-        problem = f"`{short(text)}` is not a Kubernetes version such as {releases.KUBERNETES}"
-        yield VER_006.at(path, problem=problem, fix="leave it out")
+        problem = f"`{short(text)}` is not a valid Kubernetes version such as {releases.KUBERNETES}"
+        yield VER_006.at(path, problem=problem, fix="remove it")
         return
     window = releases.kubernetes_range(talos) if talos is not None else None
     if window is not None and not window[0] <= version.minor <= window[1]:
-        problem = f"Talos {talos} runs Kubernetes 1.{window[0]} to 1.{window[1]}, not {text}"
+        problem = f"Talos {talos} supports Kubernetes 1.{window[0]} to 1.{window[1]}, not {text}"
         yield VER_006.at(path, problem=problem, fix=f"use {releases.KUBERNETES}")
     if _OLDEST_KUBERNETES is not None and version < _OLDEST_KUBERNETES:
-        yield VER_007.at(path, problem=f"Kubernetes is {text}", fix=f"use {releases.KUBERNETES}")
+        yield VER_007.at(path, problem=f"Kubernetes {text} is too old", fix=f"use {releases.KUBERNETES}")
 
 
 def _broken(site: Site, release: Release) -> Iterator[Finding]:
@@ -193,7 +197,7 @@ def _broken(site: Site, release: Release) -> Iterator[Finding]:
         yield _hosted(site, release)
     oidc = site.access.oidc
     if not oidc and KNOWN_BROKEN["dashboard-without-oidc"].covers(version):
-        problem = f"{version} without OIDC"
+        problem = f"the dashboard of {version} cannot start without OIDC"
         fix = KNOWN_BROKEN["dashboard-without-oidc"].remedy
         yield VER_009.at(where, problem=problem, fix=fix, command=config_set("cozystack:access.oidc", "true"))
     internal = site.access.keycloak_internal_url
@@ -201,23 +205,24 @@ def _broken(site: Site, release: Release) -> Iterator[Finding]:
     if oidc and outside and KNOWN_BROKEN["oidc-at-install"].covers(version) and not release.oidc_later:
         path = site.where("access", "keycloakInternalUrl")
         problem = f"Keycloak's internal URL is `{short(internal)}`, which is not inside the cluster"
-        yield VER_010.at(path, problem=problem, fix=f"leave it out, or write {releases.KEYCLOAK_INTERNAL_URL}")
+        yield VER_010.at(path, problem=problem, fix=f"remove it, or write {releases.KEYCLOAK_INTERNAL_URL}")
     if oidc and KNOWN_BROKEN["oidc-off-again"].covers(version):
-        yield VER_011.at(where, problem=f"OIDC is on, on {version}", fix="keep it on, or use 1.6.1 or later")
+        yield VER_011.at(where, problem=f"OIDC is enabled on {version}", fix="keep OIDC enabled, or use 1.6.1 or later")
 
 
 def _hosted(site: Site, release: Release) -> Finding:
     """Refused as released; once somebody has decided, what is changed about it and why."""
     path = site.where("platform", "bundles", "system")
     if site.platform.bundles.system is not True:
-        problem = f"isp-hosted of {release.version} cannot work as it is"
+        problem = f"isp-hosted of {release.version} does not work as released"
         return VER_008.at(path, problem=problem, fix="set platform.bundles.system to true")
     without = releases.hosted_without(release)
-    gone = f", and without {listed(without)} (they need a bundle that hosted clusters cannot have)" if without else ""
+    gone = f", and without {listed(without)} (these need a bundle that hosted clusters cannot have)" if without else ""
     problem = (
-        f"isp-hosted of {release.version} is installed with the system bundle on, networking left to the provider{gone}"
+        f"isp-hosted of {release.version} is installed with the system bundle enabled, networking left to "
+        f"the provider{gone}"
     )
-    return VER_008.at(path, problem=problem, fix="nothing", severity=NOTE)
+    return VER_008.at(path, problem=problem, fix="no action needed", severity=NOTE)
 
 
 def _unknown_keys(site: Site, release: Release) -> Iterator[Finding]:
@@ -240,9 +245,9 @@ def _unknown_keys(site: Site, release: Release) -> Iterator[Finding]:
     for used, steps, key in asked:
         if used and not release.has(key):
             since = releases.PLATFORM_KEYS[key][0]
-            problem = f"{release.version} does not know `{key}`"
+            problem = f"{release.version} does not support `{key}`"
             yield VER_012.at(site.where(*steps), problem=problem, fix=f"use {since} or later, or remove it")
     if site.tenant.gateway and not release.tenant_has("gateway"):
         since = releases.TENANT_KEYS["gateway"]
-        problem = f"{release.version} has no gateway in the root tenant"
+        problem = f"the root tenant of {release.version} does not support a gateway"
         yield VER_012.at(site.where("tenant", "gateway"), problem=problem, fix=f"use {since} or later, or remove it")

@@ -15,80 +15,82 @@ from cozystack_iac.settings.platform import NAT_PROVIDERS
 NET_021 = Rule(
     "NET-021",
     ERROR,
-    title="a virtual address belongs to no machine",
-    why="the machine and whoever carries the virtual address would both answer for it",
-    remedy="use a free address of the node network",
+    title="A VIP is not the address of a node",
+    why="both the node and the current VIP holder would answer for the address",
+    remedy="use a free address in the node network",
 )
 NET_022 = Rule(
     "NET-022",
     ERROR,
-    title="a virtual address is one a network can carry",
-    why="no network carries it, and Talos accepts it without a word: the API would never be reached",
-    remedy="use a free unicast address of the node network",
+    title="A VIP is a usable unicast address",
+    why="Talos accepts the address without an error, but the API is never reachable there",
+    remedy="use a free unicast address in the node network",
 )
 NET_023 = Rule(
     "NET-023",
     ERROR,
-    title="virtual addresses are written plainly",
-    why="the address ends up in certificates and URLs, where another spelling is another address",
-    remedy="write the address without prefix length or embedding",
+    title="VIPs are written in canonical form",
+    why="the address is copied into certificates and URLs, where a different spelling does not match",
+    remedy="write the plain address: no prefix length, no leading zeros, no brackets",
 )
 NET_024 = Rule(
     "NET-024",
     ERROR,
-    title="virtual addresses are hosts of the node network",
-    why="it is announced on layer 2: outside that network nobody hears it",
-    remedy="use a free address of nodeCIDR",
+    title="VIPs are host addresses in the node network",
+    why="the VIP is announced on layer 2, so it is unreachable outside that network",
+    remedy="use a free address in nodeCIDR",
 )
 NET_026 = Rule(
     "NET-026",
     WARNING,
-    title="several control planes share one address",
-    why="without a virtual address or a load balancer every node talks to the first control plane, and loses the API with it",
-    remedy="set talos.vip, or cluster.endpoint to a load balancer",
+    title="Several control plane nodes share one endpoint",
+    why="without a VIP or a load balancer, every node uses the first control plane node and loses the API "
+    "when it fails",
+    remedy="set talos.vip, or point cluster.endpoint to a load balancer",
 )
 NET_027 = Rule(
     "NET-027",
     WARNING,
-    title="talos.vip is set on the Talos variant only",
-    why="on existing clusters nobody configures the machines, so nobody will carry it",
+    title="The setting talos.vip is used on Talos clusters only",
+    why="the machines of an existing cluster are not configured by this stack, so no machine would hold the VIP",
     remedy="remove it; set cluster.endpoint instead",
 )
 NET_028 = Rule(
     "NET-028",
     ERROR,
-    title="only control planes carry virtual addresses",
-    why="the carrier is elected through etcd, and workers have none: the address never comes up there",
-    remedy="move it to the control planes",
+    title="Only control plane nodes have VIPs",
+    why="the VIP holder is elected through etcd, which workers do not run, so the VIP never comes up",
+    remedy="move it to the control plane nodes",
 )
 NET_029 = Rule(
     "NET-029",
     ERROR,
-    title="a machine names each virtual address once",
-    why="the machine refuses a configuration with two documents for one address",
+    title="Every node lists a VIP only once",
+    why="the machine rejects a configuration with two documents for the same VIP",
     remedy="remove one of them",
 )
 NET_031 = Rule(
     "NET-031",
     WARNING,
-    title="the link of a virtual address is described",
-    why="without an address of its own in that network a joining etcd member stays in Preparing",
-    remedy="use the node's link, or describe the other one in a patch",
+    title="The link of a VIP is configured",
+    why="without an address of its own in that network, a joining etcd member stays in Preparing",
+    remedy="use the node's link, or configure the other link in a patch",
 )
 NET_032 = Rule(
     "NET-032",
     ERROR,
-    title="virtual addresses are of the nodes' family",
-    why="the machines have no network of that family to announce it in",
-    remedy="use an address of the nodes' family",
+    title="VIPs use the IP family of the nodes",
+    why="the nodes have no network of that family to announce the VIP in",
+    remedy="use an address of the nodes' IP family",
 )
 
 NET_033 = Rule(
     "NET-033",
     WARNING,
-    title="virtual addresses are used where layer 2 is ours",
-    why="clouds deliver an address to the instance they assigned it to and ignore announcements: nobody reaches the virtual one",
-    remedy="set cluster.endpoint to the provider's load balancer and leave talos.vip out",
+    title="VIPs are not used in clouds",
+    why="clouds deliver an address to the instance it is assigned to and ignore layer 2 announcements, so "
+    "the VIP is unreachable",
+    remedy="set cluster.endpoint to the provider's load balancer, and remove talos.vip",
     overridable=True,
 )
 
@@ -112,14 +114,14 @@ def _forms(survey: Survey) -> Iterator[Finding]:
         path = survey.site.where(*point.steps)
         if point.spelled.problem is not None:
             meant = str(point.address) if point.address is not None else None
-            fix = f"write `{meant}`" if meant else "write a free address of the node network"
+            fix = f"write `{meant}`" if meant else "write a free address in the node network"
             command = config_set(path, meant) if meant else None
-            problem = f"`{short(point.text)}`: {point.spelled.problem}"
+            problem = f"`{short(point.text)}` is not a plain IP address: {point.spelled.problem}"
             yield NET_023.at(path, problem=problem, fix=fix, command=command)
         kind = survey.unusable(point.address) if point.address is not None else None
         if kind is not None:
             problem = f"{point} is {kind}"
-            yield NET_022.at(path, problem=problem, fix="use a free unicast address of the node network")
+            yield NET_022.at(path, problem=problem, fix="use a free unicast address in the node network")
 
 
 def _conflicts(survey: Survey) -> Iterator[Finding]:
@@ -137,11 +139,11 @@ def _conflicts(survey: Survey) -> Iterator[Finding]:
         if owner is not None:
             problem = f"{point} is {owner.owner or 'a node'}'s {owner.kind}"
             path = survey.site.where(*point.steps)
-            yield NET_021.at(path, problem=problem, fix="use an address that no machine has")
+            yield NET_021.at(path, problem=problem, fix="use an address that no node has")
     for point in survey.vips:
         if point.address is not None and any(point.address == other.address for other in survey.external):
-            problem = f"{point} is an external address too: the ingress would take it from the API"
-            yield NET_021.at(survey.site.where(*point.steps), problem=problem, fix="use different addresses")
+            problem = f"{point} is also an external address: the ingress would take it from the API"
+            yield NET_021.at(survey.site.where(*point.steps), problem=problem, fix="use two different addresses")
 
 
 def _networks(survey: Survey) -> Iterator[Finding]:
@@ -153,17 +155,19 @@ def _networks(survey: Survey) -> Iterator[Finding]:
             continue
         if families and address.version not in families:
             yield NET_032.at(
-                path, problem=f"{point} is IPv{address.version}, the nodes are not", fix="use the nodes' family"
+                path,
+                problem=f"{point} is IPv{address.version}, but the nodes are not",
+                fix="use the IP family of the nodes",
             )
         elif span is not None and point is survey.vip and not span.holds(address):
-            yield NET_024.at(path, problem=f"{point} is outside {span}", fix="use a free address of nodeCIDR")
+            yield NET_024.at(path, problem=f"{point} is outside {span}", fix="use a free address in nodeCIDR")
         elif span is not None and span.size > 2 and address.version == 4 and address in (span.first, span.last):
             which = "network" if address == span.first else "broadcast"
             problem = f"{point} is the {which} address of {span}"
-            yield NET_024.at(path, problem=problem, fix="use a host of nodeCIDR")
+            yield NET_024.at(path, problem=problem, fix="use a host address in nodeCIDR")
         elif span is None and point is survey.vip and _far(address, survey):
-            problem = f"{point} shares no /16 with any control plane"
-            fix = "use a free address of the nodes' network"
+            problem = f"{point} is not in the same /16 as any control plane node"
+            fix = "use a free address in the node network"
             yield NET_024.at(path, problem=problem, fix=fix, severity=WARNING)
 
 
@@ -185,13 +189,15 @@ def _carriers(survey: Survey) -> Iterator[Finding]:
         yield NET_027.at(site.where("talos", "vip"), problem=problem, fix="remove it, or set cluster.endpoint")
     for position, node in enumerate(site.nodes):
         if node.vips and not node.is_control_plane and not site.unread("nodes", position, "role"):
-            problem = f"{node.name} is a worker and has virtual addresses"
-            yield NET_028.at(site.where("nodes", position, "vips"), problem=problem, fix="move them to control planes")
+            problem = f"{node.name} is a worker but has VIPs"
+            yield NET_028.at(
+                site.where("nodes", position, "vips"), problem=problem, fix="move them to the control plane nodes"
+            )
         for index, patch in enumerate(node.patches):
             if not node.is_control_plane and next(patches.virtual_addresses(patch), None) is not None:
                 path = site.where("nodes", position, "patches", index)
-                problem = f"{node.name} is a worker, and a patch of it claims a virtual address"
-                yield NET_028.at(path, problem=problem, fix="move the document to the control planes")
+                problem = f"{node.name} is a worker, but one of its patches configures a VIP"
+                yield NET_028.at(path, problem=problem, fix="move the document to the control plane nodes")
 
 
 def _repeated(survey: Survey) -> Iterator[Finding]:
@@ -210,11 +216,13 @@ def _repeated(survey: Survey) -> Iterator[Finding]:
                 named[address] += 1
         for address, times in named.items():
             if times + (address == cluster and node.is_control_plane) > 1:
-                problem = f"{node.name} names {address} more than once"
+                problem = f"{node.name} lists {address} more than once"
                 key = "vips" if node.vips else "patches"
                 path = site.where("nodes", position, key)
                 yield NET_029.at(
-                    path, problem=problem, fix="remove one; the cluster's own is added to every control plane"
+                    path,
+                    problem=problem,
+                    fix="remove one; the cluster VIP is added to every control plane node automatically",
                 )
 
 
@@ -228,7 +236,7 @@ def _links(survey: Survey) -> Iterator[Finding]:
             if described is None:
                 described = set(patches.links((*site.talos.patches, *node.patches)))
             if vip.link not in described:
-                problem = f"{node.name}'s VIP {vip.address} is on {vip.link}, which nothing here describes"
+                problem = f"{node.name}'s VIP {vip.address} is on {vip.link}, which is not configured here"
                 fix = f"use {node.link or 'the node’s link'}, or add a LinkConfig for {vip.link} to `patches`"
                 yield NET_031.at(site.where("nodes", position, "vips", index, "link"), problem=problem, fix=fix)
 
@@ -238,15 +246,17 @@ def _shared(survey: Survey) -> Iterator[Finding]:
     if not site.existing and len(site.control_planes) > 1 and not site.talos.vip and not site.cluster.endpoint:
         if site.unread("talos", "vip") or site.unread("cluster", "endpoint"):
             return
-        problem = f"{len(site.control_planes)} control planes and neither talos.vip nor cluster.endpoint"
+        problem = (
+            f"the site has {len(site.control_planes)} control plane nodes, but neither talos.vip nor cluster.endpoint"
+        )
         command = config_set("cozystack:talos.vip", "10.0.0.10")
-        fix = "set talos.vip to a free address of the node network"
+        fix = "set talos.vip to a free address in the node network"
         yield NET_026.at(site.where("talos"), problem=problem, fix=fix, command=command)
 
 
 def _clouds(survey: Survey) -> Iterator[Finding]:
     site = survey.site
     if survey.vip is not None and site.publishing.provider in NAT_PROVIDERS and not site.existing:
-        problem = f"{survey.vip} on {site.publishing.provider}"
-        fix = "set cluster.endpoint to the provider's load balancer and leave talos.vip out"
+        problem = f"{survey.vip} is set on {site.publishing.provider}"
+        fix = "set cluster.endpoint to the provider's load balancer, and remove talos.vip"
         yield NET_033.at(site.where("talos", "vip"), problem=problem, fix=fix)

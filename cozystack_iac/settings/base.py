@@ -28,11 +28,11 @@ def parse_duration(value: object) -> timedelta:
         return value
     match = _DURATION.match(value) if isinstance(value, str) and len(value) <= 20 else None
     if match is None or not match.group(0):
-        raise ValueError("a duration is written like 90s, 20m or 1h30m")
+        raise ValueError("write a duration such as 90s, 20m or 1h30m")
     hours, minutes, seconds = (int(match.group(name) or 0) for name in "hms")
     total_s = hours * 3600 + minutes * 60 + seconds
     if not 0 < total_s <= 7 * 86400:
-        raise ValueError("a duration is longer than nothing and at most a week")
+        raise ValueError("a duration must be longer than zero and at most a week")
     return timedelta(seconds=total_s)
 
 
@@ -49,10 +49,10 @@ def parse_size(value: object) -> int:
         return value
     match = _SIZE.match(value) if isinstance(value, str) and len(value) <= 30 else None
     if match is None:
-        raise ValueError("a size is written like 50GiB or 1.5TB")
+        raise ValueError("write a size such as 50GiB or 1.5TB")
     size_bytes = int(float(match["number"]) * _UNITS[match["unit"]])
     if size_bytes <= 0:
-        raise ValueError("a size is more than nothing")
+        raise ValueError("a size must be larger than zero")
     return size_bytes
 
 

@@ -11,42 +11,42 @@ ETCD_QUOTA_BYTES = 8 * 1024**3  # quota-backend-bytes of the Cozystack preset
 
 
 class ClusterAccess(Model):
-    """How to reach a Kubernetes cluster that exists already. Nothing ever falls back to an ambient kubeconfig."""
+    """Access to an existing Kubernetes cluster. An ambient kubeconfig is never used."""
 
     kubeconfig: str = ""
-    """File with the kubeconfig. `~` is the home folder; relative to the project. (required for generic and hosted)"""
+    """Kubeconfig file, relative to the project; `~` is your home directory. (required for generic and hosted)"""
     context: str = ""
-    """Context inside that file; the file's current context is not trusted. (required for generic and hosted)"""
+    """Context in that file; the file's current context is ignored. (required for generic and hosted)"""
     identity: str | None = None
-    """UID of the namespace kube-system, pinned at first use: the run stops when the context leads somewhere else."""
+    """UID of the namespace kube-system. The run stops if the context points to a different cluster."""
 
 
 class Cluster(Model):
-    """What is built."""
+    """The cluster to install."""
 
     name: str = ""
-    """Name of the site: a lower-case DNS label, also the Talos cluster name. (required)"""
+    """Name of the site and of the Talos cluster: a lowercase DNS label. (required)"""
     variant: Variant = "talos"
-    """talos: bare machines in maintenance mode. generic: existing k3s, kubeadm or RKE2. hosted: a managed cluster."""
+    """talos: machines in Talos maintenance mode. generic: existing k3s, kubeadm or RKE2. hosted: a managed cluster."""
     cozystack: str = "1.6.2"
-    """Cozystack release; decides Talos version, namespace of the chart and known keys."""
+    """Cozystack release; determines the Talos version, the chart's namespace and the supported keys."""
     domain: str = "cozy.local"
-    """Cluster domain of Kubernetes. Cozystack expects cozy.local."""
+    """Kubernetes cluster domain. Cozystack requires cozy.local."""
     endpoint: str | None = None
-    """URL of the Kubernetes API. Default: https://<VIP>:6443, else the first control plane."""
+    """URL of the Kubernetes API. Default: https://<VIP>:6443, else the first control plane node."""
     access: ClusterAccess | None = None
-    """Existing clusters only: how to reach them."""
+    """Access to an existing cluster (generic and hosted only)."""
 
 
 class TalosImage(Model):
-    """Where the installer image comes from: one of the three. A plain text in the stack file is a reference."""
+    """Source of the installer image: one of the three keys. A plain string is a reference."""
 
     from_release: Flag = True
     """The image pinned by the Cozystack release."""
     reference: str | None = None
     """An explicit image, e.g. a mirror: `registry.example.org/cozystack/talos:v1.13.6`."""
     profile: str | None = None
-    """A file or https URL of an installer profile (`profiles/installer.yaml` of Cozystack) to read the version from."""
+    """File or https URL of an installer profile (Cozystack's `profiles/installer.yaml`) that determines the version."""
 
     @property
     def pinned(self) -> bool:
@@ -62,34 +62,34 @@ class Talos(Model):
     """Operating system of the machines."""
 
     version: str | None = None
-    """Configuration contract, e.g. v1.13.6; has to be what the machines run in maintenance. Default: the release's pin."""
+    """Talos version of the configuration, e.g. v1.13.6; must match the booted machines. Default: pinned by the release."""
     kubernetes: str | None = None
-    """Kubernetes version, e.g. v1.33.12. Default: the version Cozystack tests the release with."""
+    """Kubernetes version, e.g. v1.33.12. Default: the version that Cozystack tests with."""
     vip: str | None = None
-    """Virtual address of the Kubernetes API, carried by one control plane at a time."""
+    """VIP of the Kubernetes API, held by one control plane node at a time."""
     image: Annotated[TalosImage, BeforeValidator(_image)] = Field(default_factory=TalosImage)
-    """Installer image: `{fromRelease: true}`, `{reference: …}`, `{profile: …}`, or just the reference."""
+    """Installer image: `{fromRelease: true}`, `{reference: …}`, `{profile: …}`, or a reference as a plain string."""
     reach: Literal["internal", "public"] = "internal"
-    """Whether this workstation uses internal or public addresses; decides which addresses certificates must carry."""
+    """Whether this workstation uses internal or public addresses; determines the addresses in certificates."""
     extra_sans: tuple[str, ...] = ()
-    """Further names and addresses for the certificates of machines and API server."""
+    """Additional names and addresses (SANs) for the certificates of the machines and the API server."""
     extensions: tuple[str, ...] = ("drbd", "zfs")
-    """System extensions every machine must have."""
+    """System extensions that every machine must have."""
     kernel_modules: tuple[str, ...] = ()
-    """Kernel modules beside those Cozystack needs."""
+    """Kernel modules in addition to those Cozystack needs."""
     sysctls: dict[str, str] = Field(default_factory=dict)
-    """Sysctls beside those Cozystack needs; these win."""
+    """Sysctls in addition to those Cozystack needs; these override them."""
     lvm_filter: tuple[str, ...] = ("r|^/dev/drbd.*|", "r|^/dev/dm-.*|", "r|^/dev/zd.*|", "r|^/dev/loop.*|")
-    """`global_filter` of LVM: the devices the host must keep its hands off."""
+    """LVM's `global_filter`: the devices that the host's LVM must ignore."""
     nameservers: tuple[str, ...] = ()
-    """Name servers of the machines. Default: from DHCP."""
+    """Nameservers of the machines. Default: from DHCP."""
     time_servers: tuple[str, ...] = ()
-    """Time servers of the machines. Default: Talos' own."""
+    """Time servers of the machines. Default: the Talos default."""
     schedule_on_control_planes: Flag = True
-    """Whether ordinary pods may run on control planes."""
+    """Whether ordinary pods may run on control plane nodes."""
     etcd_quota: Size = ETCD_QUOTA_BYTES
-    """Size limit of etcd's database."""
+    """Size limit of the etcd database."""
     batch: Annotated[int, Field(strict=True, ge=1)] = 3
-    """How many workers take a later configuration side by side. Control planes always take theirs one by one."""
+    """How many workers apply a changed configuration in parallel. Control plane nodes always do so one at a time."""
     patches: tuple[Document, ...] = ()
-    """Machine-configuration documents merged last, on every machine."""
+    """Machine configuration patches, merged last, on every machine."""

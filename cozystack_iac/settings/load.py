@@ -21,24 +21,24 @@ from cozystack_iac.settings.site import Site
 CFG_001 = Rule(
     "CFG-001",
     ERROR,
-    title="the stack file can be read",
-    why="nothing is known of the site",
-    remedy="name a stack file, in YAML, with a `config:` block",
+    title="The stack file is readable",
+    why="nothing is known about the site without it",
+    remedy="name a YAML stack file that has a `config:` block",
 )
 CFG_006 = Rule(
     "CFG-006",
     WARNING,
-    title="the configuration fits into one environment variable",
-    why="the engine hands it to the program in one variable, and Linux refuses one of 128 KiB: "
-    "the run then dies with `Argument list too long` before anything is checked",
-    remedy="move the inventory to a file of its own: `cozystack:nodes: {file: sites/<stack>.nodes.yaml}`",
+    title="The configuration fits into one environment variable",
+    why="the engine passes the configuration in one environment variable, and Linux allows at most 128 KiB: "
+    "the run would fail with `Argument list too long` before anything is checked",
+    remedy="move the inventory to a separate file: `cozystack:nodes: {file: sites/<stack>.nodes.yaml}`",
 )
 CFG_007 = Rule(
     "CFG-007",
     ERROR,
-    title="the inventory file can be read",
-    why="no machine is known",
-    remedy="name a YAML or JSON file that holds a list of nodes, relative to the stack file",
+    title="The inventory file is readable",
+    why="no node is known without it",
+    remedy="use a YAML or JSON file with a list of nodes; the path is relative to the stack file",
 )
 
 VARIABLE_LIMIT_BYTES = 128 * 1024  # MAX_ARG_STRLEN of Linux, for `PULUMI_CONFIG=…` and its final zero
@@ -86,11 +86,11 @@ def from_file(path: Path | str) -> Loaded:
     path = Path(path)
     document = _parsed(path)
     if isinstance(document, str):
-        fix = "name a stack file such as Pulumi.dev.yaml"
+        fix = "use a stack file such as Pulumi.dev.yaml"
         return Loaded(None, (CFG_001.at(str(path), problem=document, fix=fix),))
     config = document.get("config") if isinstance(document, dict) else None
     if not isinstance(config, dict):
-        problem, fix = "there is no `config:` mapping in it", "write the settings below `config:`"
+        problem, fix = "it has no `config:` mapping", "put the settings below `config:`"
         return Loaded(None, (CFG_001.at(str(path), problem=problem, fix=fix),))
     findings: list[Finding] = []
     values = plain(config, findings, _place)  # first of all: anchors may be endless, or multiply
@@ -111,7 +111,7 @@ def _load(config: Mapping[str, Any], root: Path, size_bytes: int, secrets: froze
     raw = {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}
     findings = list(_judge_size(size_bytes, raw))
     if not raw:
-        problem = f"no key of it starts with `{prefix}`"
+        problem = f"it has no key that starts with `{prefix}`"
         findings.append(CFG_001.at(ROOT, problem=problem, fix=f"write `{prefix}cluster`, `{prefix}nodes` and so on"))
     raw, nodes_file = _with_inventory(raw, root, findings)
     site, formal = read(raw, nodes_file)
@@ -123,9 +123,9 @@ def _judge_size(size_bytes: int, raw: Mapping[str, Any]) -> list[Finding]:
     if size_bytes < SIZE_WARNING_BYTES:
         return []
     severity = ERROR if size_bytes >= SIZE_ERROR_BYTES else WARNING
-    problem = f"the configuration takes {size_bytes // 1024} KiB of at most {VARIABLE_LIMIT_BYTES // 1024} KiB"
+    problem = f"the configuration has {size_bytes // 1024} KiB, but the limit is {VARIABLE_LIMIT_BYTES // 1024} KiB"
     path = f"{NAMESPACE}:nodes" if isinstance(raw.get("nodes"), list) else ROOT
-    fix = "move the inventory to a file of its own and write `cozystack:nodes: {file: sites/<stack>.nodes.yaml}`"
+    fix = "move the inventory to a separate file and write `cozystack:nodes: {file: sites/<stack>.nodes.yaml}`"
     return [CFG_006.at(path, problem=problem, fix=fix, severity=severity)]
 
 
@@ -137,15 +137,15 @@ def _with_inventory(raw: dict[str, Any], root: Path, findings: list[Finding]) ->
     name = nodes.get("file")
     path = f"{NAMESPACE}:nodes.file" if "file" in nodes else f"{NAMESPACE}:nodes"
     if set(nodes) != {"file"} or not isinstance(name, str) or not name.strip():
-        problem = "an inventory is a list of nodes, or a mapping with nothing but `file`"
+        problem = "the inventory is neither a list of nodes nor a mapping with only `file`"
         findings.append(CFG_007.at(path, problem=problem, fix="write `cozystack:nodes: {file: sites/prod.nodes.yaml}`"))
         return {**raw, "nodes": Sealed()}, None
     document = _parsed(root / Path(name).expanduser())
     if isinstance(document, dict) and set(document) == {"nodes"}:
         document = document["nodes"]
     if not isinstance(document, list):
-        problem = f"{name}: {document if isinstance(document, str) else 'it does not hold a list of nodes'}"
-        fix = "the file holds a list of nodes in YAML or JSON; its name is relative to the stack file"
+        problem = f"{name}: {document if isinstance(document, str) else 'it is not a list of nodes'}"
+        fix = "use a YAML or JSON file with a list of nodes; the path is relative to the stack file"
         findings.append(CFG_007.at(path, problem=problem, fix=fix))
         return {**raw, "nodes": Sealed()}, None
     return {**raw, "nodes": document}, name
@@ -158,7 +158,7 @@ def _parsed(path: Path) -> Any:
     """The document in a file, or a text saying why there is none. A document that is itself text counts as none."""
     try:
         if not path.is_file():
-            return "there is no such file"
+            return "the file does not exist"
         if path.stat().st_size > _FILE_LIMIT_BYTES:
             return f"it is larger than {_FILE_LIMIT_BYTES // 1024**2} MiB"
         text = path.read_text(encoding="utf-8")
@@ -173,12 +173,12 @@ def _document(text: str, *, as_json: bool) -> Any:
     except RecursionError:
         return "it is nested without end"
     except YAMLError as error:
-        return f"it is not YAML: {_yaml_reason(error)}"
+        return f"it is not valid YAML: {_yaml_reason(error)}"
     except ValueError as error:
-        return f"it cannot be understood: {_reason(error)}"
+        return f"it cannot be parsed: {_reason(error)}"
     except Exception as error:  # noqa: BLE001 - the parser leaks internal errors on hostile input (e.g. bad tags, dates)
-        return f"it cannot be understood: {type(error).__name__}"
-    return "it holds nothing but text" if isinstance(document, str) else document
+        return f"it cannot be parsed: {type(error).__name__}"
+    return "it contains only plain text" if isinstance(document, str) else document
 
 
 def _reason(error: Exception) -> str:

@@ -10,18 +10,18 @@ DEFAULT_JOIN_CIDR = "100.64.0.0/16"
 
 
 class Mirror(Model):
-    """Where images of one registry really come from."""
+    """Mirrors of one registry."""
 
     endpoints: tuple[str, ...] = ()
     """URLs, tried in order."""
     override_path: Flag = False
     """Whether the endpoint's path replaces the registry's `/v2`."""
     skip_fallback: Flag = False
-    """Whether the registry itself is not asked when every endpoint fails."""
+    """Whether to skip the registry itself if every endpoint fails."""
 
 
 class RegistryAuth(Model):
-    """Credentials of a registry; give them as Pulumi secrets."""
+    """Credentials of a registry; set them as Pulumi secrets."""
 
     username: str = ""
     """User name."""
@@ -30,10 +30,10 @@ class RegistryAuth(Model):
 
 
 class RegistryTls(Model):
-    """How a registry's certificate is judged."""
+    """TLS settings of a registry."""
 
     insecure_skip_verify: Flag = False
-    """Accept any certificate: whoever is between may hand out other images."""
+    """Accept any certificate; anyone on the path could then serve other images."""
 
 
 class RegistryConfig(Model):
@@ -64,32 +64,32 @@ class Proxy(Model):
     no_proxy: tuple[str, ...] = ()
     """Hosts, domains and CIDRs reached directly; node, pod, service ranges and the cluster domain are added."""
     trusted_roots: str | None = None
-    """PEM bundle of certificate authorities, inline, that the machines trust from their first pull on."""
+    """CA certificates (PEM, inline) that the machines trust from their first image pull on."""
 
 
 class Network(Model):
     """Who lives where."""
 
     pod_cidr: str = DEFAULT_POD_CIDR
-    """Addresses of pods. On existing clusters: what the cluster was made with."""
+    """Pod CIDR. On existing clusters: the one the cluster was created with."""
     pod_gateway: str | None = None
     """Gateway of the pod network. Default: the first address of podCIDR."""
     service_cidr: str = DEFAULT_SERVICE_CIDR
-    """Addresses of services. On existing clusters: what the cluster was made with."""
+    """Service CIDR. On existing clusters: the one the cluster was created with."""
     join_cidr: str = DEFAULT_JOIN_CIDR
-    """KubeOVN's network between nodes and pods."""
+    """Kube-OVN's network between nodes and pods."""
     node_cidr: str | None = None
-    """The nodes' own network; what VIP and node addresses are held against. Default: unknown, checked live."""
+    """The nodes' own network; the VIP and the node addresses must be in it. Default: unknown, checked live."""
     node_mask: Count = 24
-    """Prefix length of each node's share of podCIDR (controller-manager default for IPv4)."""
+    """Prefix length of each node's subnet of podCIDR (controller-manager default for IPv4)."""
     load_balancer_pools: tuple[str, ...] = ()
-    """Ranges handed out to services of type LoadBalancer: CIDRs, or `first-last`."""
+    """Address pools for services of type LoadBalancer: CIDRs, or `first-last`."""
     reserved: tuple[str, ...] = ()
-    """Further ranges in use around the site (VPNs, offices, storage); nothing here may overlap them."""
+    """Other ranges in use at the site (VPNs, offices, storage); no range here may overlap them."""
     kubespan: Flag = False
     """Whether the machines use KubeSpan (fd00::/8 by cluster)."""
     master_nodes: tuple[str, ...] = ()
-    """KubeOVN's control planes by address; only where its label lookup cannot work."""
+    """Addresses of Kube-OVN's master nodes; only needed if it cannot find them by label."""
     api_server_host: str | None = None
     """generic: address of the API server for operator and Flux. Default: 127.0.0.1 with extractedprism."""
     api_server_port: Count | None = None
@@ -97,4 +97,4 @@ class Network(Model):
     registries: Registries = Field(default_factory=Registries)
     """Mirrors and credentials."""
     proxy: Proxy = Field(default_factory=Proxy)
-    """HTTP proxy and additional certificate authorities."""
+    """HTTP proxy and additional CAs."""

@@ -12,16 +12,16 @@ Layout = Literal["single", "mirror", "raidz1", "raidz2", "raidz3"]
 
 
 class Disk(Model):
-    """One disk by an identity that survives a reboot. Kernel names (`sda`) are not identities and do not exist here."""
+    """A disk, identified by something that survives a reboot. Kernel names such as `sda` are not accepted."""
 
     wwid: str | None = None
     """World-wide name as the machine reports it, e.g. `naa.5000c500a1b2c3d4` or `eui.0025385b21404321`."""
     serial: str | None = None
     """Serial number as the machine reports it."""
     by_id: str | None = None
-    """A link below `/dev/disk/by-id/`, with or without that folder. A whole disk; on existing clusters also a partition."""
+    """Link in `/dev/disk/by-id/`, with or without that path. A whole disk; on existing clusters also a partition."""
     selector: str | None = None
-    """A Talos disk expression (CEL), e.g. `disk.transport == "nvme"`. Has to match exactly one disk; checked live."""
+    """Talos disk selector (CEL), e.g. `disk.transport == "nvme"`. Must match exactly one disk; checked live."""
 
     @property
     def identities(self) -> tuple[tuple[str, str], ...]:
@@ -34,21 +34,21 @@ class Disk(Model):
 
 
 class Vip(Model):
-    """A further virtual address this node may carry, beside the cluster's own."""
+    """An additional VIP of this node, besides the cluster's own."""
 
     address: str = ""
     """The address, without a prefix length. (required)"""
     link: str | None = None
-    """The link that carries it. Default: the node's `link`."""
+    """Link of the VIP. Default: the node's `link`."""
 
 
 class Reset(Model):
-    """Approval to wipe a machine that already carries a configuration."""
+    """Approval to wipe a machine that already has a configuration."""
 
     approved: Flag = False
     """True: the machine may be reset. Its data is lost."""
     reason: str = ""
-    """Why, for whoever reads the history. (required with approved)"""
+    """Reason, for the record. (required with approved)"""
 
 
 def _fingerprint(value: object) -> object:
@@ -57,88 +57,88 @@ def _fingerprint(value: object) -> object:
     except ValueError:
         digest = b""
     if len(digest) != 32:
-        raise ValueError("a fingerprint is the base64 text of 32 bytes that the machine's console shows")
+        raise ValueError("a fingerprint is 32 bytes in base64, as shown on the machine's console")
     return value
 
 
 class Lost(Model):
-    """Statement that a machine is gone for good, made by somebody who went and looked."""
+    """Declaration that a machine is gone for good, by a person who has checked."""
 
     approved: Flag = False
-    """True: its etcd member and its Node may be removed without asking it. Never for a machine that only cannot be reached."""
+    """True: its etcd member and its Node may be removed. Never set this for a machine that is only unreachable."""
     reason: str = ""
-    """Why, for whoever reads the history. (required with approved)"""
+    """Reason, for the record. (required with approved)"""
 
 
 class Evacuation(Model):
-    """Approval to have LINSTOR move what a machine stores to other nodes, which copies every replica once."""
+    """Approval to let LINSTOR move a machine's replicas to other nodes, which copies every replica once."""
 
     approved: Flag = False
-    """True: LINSTOR may be told to empty the machine before it leaves."""
+    """True: LINSTOR may evacuate the machine before it leaves."""
     reason: str = ""
-    """Why, for whoever reads the history. (required with approved)"""
+    """Reason, for the record. (required with approved)"""
 
 
 class Removed(Model):
     """What may be done with a machine that is no longer among the nodes. Without an entry it keeps what is on its disks."""
 
     name: str = ""
-    """The name it had among the nodes. (required)"""
+    """Name that the machine had in `nodes`. (required)"""
     reset: Reset | None = None
-    """Approval to wipe its configuration and system disk once it has left. Its data disks stay."""
+    """Approval to wipe its configuration and system disk after it has left. Data disks are kept."""
     evacuate: Evacuation | None = None
-    """Approval to move its LINSTOR replicas away first. Without it a machine that still stores something does not leave."""
+    """Approval to move its LINSTOR replicas to other nodes first. Without it, a machine with replicas does not leave."""
     lost: Lost | None = None
-    """Statement that it is dead and cannot leave by itself."""
+    """Declaration that it is dead and cannot leave by itself."""
 
 
 class Node(Model):
     """One machine."""
 
     name: str = ""
-    """Host name and Kubernetes node name: a lower-case DNS label. (required)"""
+    """Host name and Kubernetes node name: a lowercase DNS label. (required)"""
     role: Role = "worker"
-    """What the machine is. (required)"""
+    """Role of the machine. (required)"""
     address: str = ""
-    """How this workstation reaches the machine once it is configured. (required)"""
+    """Address at which this workstation reaches the machine once it is configured. (required)"""
     fingerprint: Annotated[str, BeforeValidator(_fingerprint)] | None = None
-    """Key the machine has to show in maintenance mode: base64 of SHA-256, as its console prints it. Default: any."""
+    """Certificate fingerprint expected in maintenance mode: base64 of SHA-256, as shown on the console. Default: any."""
     maintenance_address: str | None = None
-    """Where it answers before it is configured, if elsewhere (a DHCP lease). Default: `address`."""
+    """Its address before it is configured, if different (a DHCP lease). Default: `address`."""
     internal_address: str | None = None
-    """The address on its own interface, used between nodes. Default: `address`."""
+    """Address of its own interface, used between nodes. Default: `address`."""
     public_address: str | None = None
-    """A public address mapped 1:1 onto it by the provider; on no interface of the machine."""
+    """Public address that the provider maps to it (1:1 NAT); not on an interface of the machine."""
     addresses: tuple[str, ...] = ()
     """Static addresses with prefix length for `link`, e.g. `10.0.0.11/24`. Default: DHCP."""
     gateway: str | None = None
     """Default gateway of `link`; only with `addresses`."""
     link: str | None = None
-    """The link with the node's address, e.g. `ens5`. Required on control planes when there is a VIP: it carries it."""
+    """Link with the node's address, e.g. `ens5`. Required on control plane nodes with a VIP, which is set on this link."""
     install_disk: Disk | None = None
-    """Where Talos is installed. Required on the Talos variant."""
+    """Disk that Talos is installed on. Required on the Talos variant."""
     data_disks: tuple[Disk, ...] = ()
-    """Disks for the ZFS pool; none means that the node stores nothing."""
+    """Disks for the ZFS pool; without any, the node stores no data."""
     layout: Layout | None = None
-    """How this node's data disks are combined. Default: `storage.layout`."""
+    """ZFS layout of this node's data disks. Default: `storage.layout`."""
     vips: tuple[Vip, ...] = ()
-    """Further virtual addresses this node may carry."""
+    """Additional VIPs of this node."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Kubernetes node labels."""
     zone: str | None = None
-    """Failure domain, becomes the label `topology.kubernetes.io/zone`."""
+    """Failure domain; sets the label `topology.kubernetes.io/zone`."""
     image: str | None = None
     """Installer image for this machine only. Default: `talos.image`."""
     extra_sans: tuple[str, ...] = ()
-    """Further names and addresses for this machine's certificates."""
+    """Additional names and addresses (SANs) for this machine's certificates."""
     kernel_modules: tuple[str, ...] = ()
-    """Further kernel modules on this machine."""
+    """Additional kernel modules on this machine."""
     sysctls: dict[str, str] = Field(default_factory=dict)
-    """Further sysctls on this machine; they win over the cluster's."""
+    """Additional sysctls on this machine; they override the cluster's."""
     patches: tuple[Document, ...] = ()
-    """Machine-configuration documents merged last, on this machine only."""
+    """Machine configuration patches, merged last, on this machine only."""
     reset: Reset | None = None
-    """Approval to wipe the machine when it already carries a configuration."""
+    """Approval to wipe the machine if it already has a configuration."""
 
     @property
     def internal(self) -> str:

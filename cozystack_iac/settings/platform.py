@@ -17,7 +17,7 @@ NAT_PROVIDERS = frozenset({"aws", "azure", "gcp", "oci"})  # public addresses ar
 
 
 class Bundles(Model):
-    """Which parts of Cozystack are installed. None: what the platform variant says."""
+    """Parts of Cozystack to install. Default: as in the platform variant."""
 
     system: Flag | None = None
     """Networking, storage, certificates."""
@@ -30,7 +30,7 @@ class Bundles(Model):
     enable: tuple[str, ...] = ()
     """Optional packages by name, e.g. `cozystack.external-dns`."""
     disable: tuple[str, ...] = ()
-    """Packages that are left out."""
+    """Packages that are not installed."""
 
 
 class Platform(Model):
@@ -41,26 +41,26 @@ class Platform(Model):
     bundles: Bundles = Field(default_factory=Bundles)
     """Bundles and single packages."""
     chart: str = CHART
-    """The installer chart: an OCI reference, or a folder relative to the project."""
+    """The installer chart: an OCI reference, or a directory relative to the project."""
     prism: Flag = True
     """generic: install extractedprism, a load balancer for the API server on every node."""
     telemetry: Flag = True
-    """Whether the operator reports anonymous usage upstream."""
+    """Whether the operator reports anonymous usage data upstream."""
     values: Document = Field(default_factory=dict)
-    """Values merged last into the platform package; what we manage ourselves must not be set here."""
+    """Values merged last into the platform package; keys managed by this program are not allowed."""
 
 
 class ExternalIPs(Model):
-    """Which addresses the ingress of the root tenant listens on."""
+    """Addresses that the root tenant's ingress listens on."""
 
     strategy: Literal["internal", "external", "explicit"] = "internal"
     """internal: the nodes' internal addresses. external: their public ones. explicit: `addresses`."""
     addresses: tuple[str, ...] = ()
-    """With explicit: the addresses."""
+    """The addresses, with strategy explicit."""
 
 
 class Dns01(Model):
-    """DNS provider that answers ACME challenges. The secret itself is made in the cluster by a person."""
+    """DNS provider for ACME challenges. Create the secret in the cluster yourself."""
 
     provider: Dns01Provider = "cloudflare"
     """The DNS provider. (required)"""
@@ -73,7 +73,7 @@ class Dns01(Model):
     access_key_id: str | None = Field(default=None, alias="accessKeyID")
     """route53: access key ID."""
     nameserver: str | None = None
-    """rfc2136: name server, host:port."""
+    """rfc2136: nameserver, host:port."""
     tsig_key_name: str | None = None
     """rfc2136: name of the TSIG key."""
     tsig_algorithm: str | None = None
@@ -81,14 +81,14 @@ class Dns01(Model):
 
 
 class Certificates(Model):
-    """Who signs the public names."""
+    """Certificates of the public names."""
 
     solver: Literal["http01", "dns01"] = "http01"
-    """How ownership of the host is proven to the certificate authority."""
+    """ACME challenge that proves ownership of the host to the CA."""
     issuer: str = "letsencrypt-prod"
-    """ClusterIssuer: letsencrypt-prod, letsencrypt-stage, selfsigned-cluster-issuer, or one of your own."""
+    """ClusterIssuer: letsencrypt-prod, letsencrypt-stage, selfsigned-cluster-issuer, or your own."""
     dns01: Dns01 | None = None
-    """With solver dns01: the DNS provider."""
+    """The DNS provider, with solver dns01."""
     wildcard: Flag = False
     """One wildcard certificate instead of one per name."""
     wildcard_secret_name: str | None = None
@@ -96,12 +96,12 @@ class Certificates(Model):
 
 
 class Publishing(Model):
-    """How the world reaches the platform."""
+    """How the platform is published."""
 
     host: str = ""
-    """Domain below which everything is published: dashboard.<host>, api.<host>, … (required)"""
+    """Domain under which everything is published: dashboard.<host>, api.<host>, … (required)"""
     host_owned: Flag = False
-    """A person states that the domain is theirs and *.<host> points, or will point, at the external addresses."""
+    """Confirmation that the domain is yours and *.<host> points, or will point, to the external addresses."""
     exposed: tuple[str, ...] = (published.API, published.DASHBOARD)
     """Published services: api, dashboard, vm-exportproxy, cdi-uploadproxy, linstor-gui."""
     external_ips: ExternalIPs = Field(default_factory=ExternalIPs)
@@ -111,35 +111,35 @@ class Publishing(Model):
     load_balancer_class: str | None = None
     """Class of that service; cannot be changed later."""
     provider: Provider = "bareMetal"
-    """Where the machines are; guards against external addresses that are on no interface."""
+    """Where the machines run; used to detect external addresses that are on no interface."""
     certificates: Certificates = Field(default_factory=Certificates)
     """Public certificates."""
     api_server_endpoint: str | None = None
-    """URL in kubeconfigs handed to people. Default: https://api.<host>:443."""
+    """API server URL in the kubeconfigs of users. Default: https://api.<host>:443."""
     proxy_protocol: Flag = False
-    """Whether the load balancer in front speaks the PROXY protocol."""
+    """Whether the load balancer in front sends the PROXY protocol."""
     resolvers: tuple[str, ...] = ()
-    """DNS resolvers that are asked for the public names besides this workstation's own, e.g. `9.9.9.9`."""
+    """DNS resolvers to query for the public names, in addition to this workstation's own, e.g. `9.9.9.9`."""
     reachability: Literal["check", "skip"] = "check"
-    """Whether dashboard and API have to answer from this workstation; skip needs an override of RCH-002 with its reason."""
+    """Whether dashboard and API must respond to this workstation; skip needs an override of RCH-002 with a reason."""
 
 
 class Access(Model):
-    """Who may log in."""
+    """Login and access."""
 
     oidc: Flag = True
-    """Single sign-on through Keycloak; in two steps where the release needs it."""
+    """Single sign-on through Keycloak; enabled in two steps on releases that need it."""
     keycloak_internal_url: str | None = None
-    """Keycloak as seen inside the cluster. Default: what the release needs."""
+    """URL of Keycloak inside the cluster. Default: as needed by the release."""
     kubeconfig_file: str | None = None
-    """Where to write the kubeconfig, mode 0600; never over another cluster's. Default: nowhere."""
+    """File to write the kubeconfig to (mode 0600); entries of other clusters are kept. Default: none."""
 
 
 class Tenant(Model):
     """Services of the root tenant."""
 
     ingress: Flag = True
-    """The ingress everything is published through."""
+    """Ingress through which everything is published."""
     etcd: Flag = True
     """etcd for tenant clusters."""
     monitoring: Flag = True

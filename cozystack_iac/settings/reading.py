@@ -22,30 +22,30 @@ from cozystack_iac.settings.site import Origin, Site
 CFG_002 = Rule(
     "CFG-002",
     ERROR,
-    title="every key is known",
-    why="a key nobody reads is a wish nobody fulfils: what it should change keeps its default",
+    title="Every key is known",
+    why="an unknown key has no effect, and the setting it was meant for keeps its default",
     remedy="correct the spelling, or remove the key",
 )
 CFG_003 = Rule(
     "CFG-003",
     ERROR,
-    title="every value has the right form",
-    why="the value cannot be understood, so nothing can be built from it",
-    remedy="write the value in the form the message gives; `docs/settings.md` lists every key",
+    title="Every value has the right format",
+    why="a value that cannot be parsed cannot be used",
+    remedy="write the value in the format given in the message; `docs/settings.md` lists every key",
 )
 CFG_005 = Rule(
     "CFG-005",
     NOTE,
-    title="encrypted values are not judged offline",
-    why="only the engine can decrypt it, so the rules could not look at it here",
-    remedy="nothing to do; a preview judges the value",
+    title="Encrypted values are not checked offline",
+    why="only the Pulumi engine can decrypt the value",
+    remedy="no action needed; the preview checks the value",
 )
 CFG_008 = Rule(
     "CFG-008",
     ERROR,
-    title="keys are text, and nesting has an end",
-    why="the stack file becomes JSON on its way to the program, and JSON knows neither",
-    remedy="quote the key; resolve the anchor",
+    title="Keys are strings, and nesting is finite",
+    why="the stack file is converted to JSON, which has string keys only and no endless nesting",
+    remedy="put the key in quotes, or write out the anchor",
 )
 
 _DEPTH = 40  # deeper than anything here; stops self-referring YAML anchors
@@ -129,7 +129,11 @@ def plain(value: object, findings: list[Finding], place: Place) -> Any:
     def items(mapping: Mapping[Any, Any], steps: tuple[Step, ...]) -> Iterator[tuple[str, Any]]:
         for key, inner in mapping.items():
             if not isinstance(key, str):
-                text = f"the key {key!r} is not text" if isinstance(key, int | float | bool) else "a key is not text"
+                text = (
+                    f"the key {key!r} is not a string"
+                    if isinstance(key, int | float | bool)
+                    else "a key is not a string"
+                )
                 findings.append(CFG_008.at(place(steps), problem=text, fix="put the key in quotes"))
             elif inner is not None:
                 yield key, walk(inner, (*steps, key))
@@ -185,7 +189,7 @@ def _repair(reading: _Reading, error: ErrorDetails) -> None:
         return
     value = _at(reading.data, steps)
     if isinstance(value, Sealed):
-        problem, fix = "the value is encrypted", "nothing to do here: a preview judges it"
+        problem, fix = "the value is encrypted", "no action needed here: the preview checks it"
         reading.findings.append(CFG_005.at(reading.place(steps), problem=problem, fix=fix))
     elif attempts == 1 and not _below(reading.unread, steps):
         reading.findings.append(_malformed(reading, steps, error, value))
@@ -202,7 +206,7 @@ def _unknown_key(reading: _Reading, steps: tuple[Step, ...]) -> None:
     known = _known_keys(parents)
     meant = _closest(str(key), known) or _synonym(str(key), known)
     where = "here" if parents else "in the stack file"
-    fix = f"did you mean `{meant}`?" if meant else f"known {where}: {_listed(known)}"
+    fix = f"did you mean `{meant}`?" if meant else f"use one of the keys {where}: {_listed(known)}"
     problem = f"`{key}` is not a known key"
     reading.findings.append(CFG_002.at(reading.place(steps), problem=problem, fix=fix))
     container = _at(reading.data, parents)
@@ -214,12 +218,12 @@ def _unknown_key(reading: _Reading, steps: tuple[Step, ...]) -> None:
 def _malformed(reading: _Reading, steps: tuple[Step, ...], error: ErrorDetails, value: object) -> Finding:
     secret = _is_secret(steps)
     shown = "" if secret or isinstance(value, dict | list) else f"`{_short(value)}` "
-    problem = f"{shown}is {_kind(value)}" if error["type"] not in _SPEAKING else f"{shown}cannot be used"
+    problem = f"{shown}is {_kind(value)}" if error["type"] not in _SPEAKING else f"{shown}is not usable"
     problem = problem if shown else f"the value {problem}"
     fix = _expected(error)
     if error["type"] == "literal_error" and isinstance(value, str):
         meant = _closest(value, _choices(error))
-        problem = f"`{_short(value)}` is not one of the choices"
+        problem = f"`{_short(value)}` is not an allowed value"
         fix = f"did you mean `{meant}`? ({fix})" if meant else fix
     return CFG_003.at(reading.place(steps), problem=problem, fix=fix)
 
@@ -227,7 +231,7 @@ def _malformed(reading: _Reading, steps: tuple[Step, ...], error: ErrorDetails, 
 _SPEAKING = frozenset({"value_error", "literal_error"})  # whose message says what is expected
 
 _FORMS: Mapping[str, str] = {
-    "string_type": "write text; numbers and versions need quotes",
+    "string_type": "write a string; put numbers and versions in quotes",
     "bool_type": "write true or false, without quotes",
     "int_type": "write a whole number, without quotes",
     "dict_type": "write a mapping (`key: value`)",
@@ -240,9 +244,9 @@ _FORMS: Mapping[str, str] = {
 
 def _expected(error: ErrorDetails) -> str:
     if error["type"] == "model_type" and error.get("ctx", {}).get("class_name") == "Disk":
-        return "name it by what does not change: `{serial: …}`, `{wwid: …}` or `{byId: …}`"
+        return "use a stable identity: `{serial: …}`, `{wwid: …}` or `{byId: …}`"
     if error["type"] == "literal_error":
-        return f"one of: {', '.join(_choices(error))}"
+        return f"use one of: {', '.join(_choices(error))}"
     if error["type"] == "value_error":
         return error["msg"].removeprefix("Value error, ")
     return _FORMS.get(error["type"], error["msg"][:1].lower() + error["msg"][1:])
@@ -256,7 +260,7 @@ def _choices(error: ErrorDetails) -> tuple[str, ...]:
 def _kind(value: object) -> str:
     match value:
         case bool():
-            return "a truth value"
+            return "a boolean"
         case int() | float():
             return "a number"
         case str():
@@ -270,7 +274,7 @@ def _kind(value: object) -> str:
         case None:
             return "empty"
         case _:
-            return "of an unknown kind"
+            return "of an unknown type"
 
 
 def _short(value: object) -> str:

@@ -13,42 +13,42 @@ def _minutes(minutes: int) -> timedelta:
 
 
 class Waits(Model):
-    """A budget per link of the chain. Each starts when its link starts; none is shared."""
+    """Timeout of each stage. Each starts when its link starts; none is shared."""
 
     probe: Duration = timedelta(seconds=30)
-    """Every machine's answer to the questions of the plan gate, and later of the verification."""
+    """Every machine answers the live checks of the plan gate, and later of the verification."""
     rollout: Duration = _minutes(10)
-    """A machine's way from its configuration to the authenticated API; twice that when it installs first."""
+    """A machine serves its authenticated API after it was configured; doubled if Talos is installed first."""
     bootstrap: Duration = _minutes(10)
-    """etcd: time in sync, bootstrap accepted, all control planes members."""
+    """etcd: time synchronized, bootstrap accepted, all control plane nodes are members."""
     nodes: Duration = _minutes(10)
-    """Every node registered with the API server. They are not Ready before the platform brings the network."""
+    """Every node is registered with the API server (they become Ready only once the platform installs the network)."""
     zpools: Duration = _minutes(10)
-    """Every zpool ONLINE."""
+    """Every zpool is ONLINE."""
     prism: Duration = _minutes(5)
-    """generic: extractedprism on every node."""
+    """generic: extractedprism runs on every node."""
     operator: Duration = _minutes(10)
-    """Custom resources established and package source present (the operator's own budgets: 2 and 5 minutes)."""
+    """Custom resources are established and the package source exists (the operator's own timeouts: 2 and 5 minutes)."""
     package: Duration = _minutes(20)
-    """The platform uses the values it was given; a change that meets a running installation waits for its next step."""
+    """The platform uses the configured values; during an installation, a change waits for its next step."""
     linstor: Duration = _minutes(25)
-    """LINSTOR's controller answers (7 to 13 minutes on a healthy site)."""
+    """The LINSTOR controller responds (7 to 13 minutes on a healthy site)."""
     pools: Duration = _minutes(10)
-    """Every storage pool registered."""
+    """Every storage pool is registered."""
     tenant: Duration = _minutes(40)
-    """The root tenant exists and is patched; with OIDC on it comes late in the chain."""
+    """The root tenant exists and is patched; with OIDC it is created late in the install."""
     platform: Duration = _minutes(60)
-    """Every expected release ready (15 to 60 minutes, longer on slow registries)."""
+    """Every expected release is ready (15 to 60 minutes, longer with slow registries)."""
     settle: Duration = timedelta(seconds=30)
-    """How long everything has to stay ready before it counts: releases flap while their dependants start."""
+    """How long everything must stay ready, because releases flap while their dependents start."""
     verify: Duration = _minutes(10)
-    """Once all is ready: pods, the root ingress, certificates."""
+    """Pods, root ingress and certificates are healthy once all releases are ready."""
     reachability: Duration = _minutes(10)
-    """Dashboard and API answer on their public names."""
+    """Dashboard and API respond on their public names."""
     upgrade: Duration = _minutes(30)
-    """One machine's upgrade, with drain and reboot."""
+    """Upgrade of one machine, including drain and reboot."""
     removal: Duration = _minutes(30)
-    """Each step of a machine's removal; the longest are the drain, which waits for disruption budgets, and the evacuation."""
+    """Each step of a machine's removal; the longest are the drain (disruption budgets) and the evacuation."""
 
 
 def _date(value: object) -> object:
@@ -59,10 +59,10 @@ def _date(value: object) -> object:
         try:
             return date.fromisoformat(value.removesuffix("T00:00:00Z").removesuffix(" 00:00:00 +0000 UTC"))
         except ValueError as error:
-            raise ValueError("a date is written like 2027-01-31") from error
+            raise ValueError("write a date such as 2027-01-31") from error
     if isinstance(value, date):
         return value
-    raise ValueError("a date is written like 2027-01-31")
+    raise ValueError("write a date such as 2027-01-31")
 
 
 class Allow(Model):

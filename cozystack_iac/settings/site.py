@@ -43,11 +43,11 @@ class Site(Model):
     """A site as one stack file describes it."""
 
     cluster: Cluster = Field(default_factory=Cluster)
-    """What is built. (required)"""
+    """The cluster to install. (required)"""
     nodes: tuple[Node, ...] = ()
-    """The machines, inline or as `{file: …}`. Only hosted clusters need none."""
+    """The nodes, inline or as `{file: …}`. Only hosted clusters need none."""
     removed: tuple[Removed, ...] = ()
-    """What may be done with machines that were taken out of `nodes`: approvals, one by one."""
+    """Approvals for machines that were removed from `nodes`."""
     talos: Talos = Field(default_factory=Talos)
     """Operating system of the machines."""
     network: Network = Field(default_factory=Network)
@@ -57,17 +57,17 @@ class Site(Model):
     platform: Platform = Field(default_factory=Platform)
     """Chart, bundles and packages."""
     publishing: Publishing = Field(default_factory=Publishing)
-    """How the world reaches the platform. (required)"""
+    """How the platform is published. (required)"""
     access: Access = Field(default_factory=Access)
-    """Who may log in."""
+    """Login and access."""
     tenant: Tenant = Field(default_factory=Tenant)
     """Services of the root tenant."""
     waits: Waits = Field(default_factory=Waits)
-    """A budget per link of the chain."""
+    """Timeout of each stage."""
     checks: Literal["live", "offline"] = "live"
-    """Whether previews ask the machines (live), or report those checks as skipped (offline)."""
+    """Whether previews run the live checks (live) or report them as skipped (offline)."""
     protect: Flag = True
-    """Whether irreplaceable resources, such as the machines' secrets, are protected from deletion."""
+    """Whether irreplaceable resources, such as the machine secrets, are protected from deletion."""
     allow: tuple[Allow, ...] = ()
     """Guardrails that are knowingly overridden."""
     lab: Lab | None = None
@@ -153,7 +153,7 @@ class Site(Model):
 
     @property
     def api_host(self) -> str:
-        """Host part of the Kubernetes API endpoint: the endpoint's, else the VIP, else the first control plane."""
+        """Host part of the Kubernetes API endpoint: the endpoint's, else the VIP, else the first control plane node."""
         if self.cluster.endpoint:
             return host_of(self.cluster.endpoint)
         return self.talos.vip or next((node.internal for node in self.control_planes), "")
@@ -222,7 +222,7 @@ class Site(Model):
 
     @property
     def api_server_endpoint(self) -> str:
-        """URL in kubeconfigs handed to people. The ingress passes TLS through on 443; nothing listens on 6443 there."""
+        """API server URL in the kubeconfigs of users. The ingress passes TLS through on 443; nothing listens on 6443 there."""
         name = published.name(published.API, self.publishing.host)
         return self.publishing.api_server_endpoint or f"https://{name}:{self.https_port}"
 

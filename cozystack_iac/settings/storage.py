@@ -14,13 +14,13 @@ class Storage(Model):
     """Cozystack standardises on ZFS below LINSTOR; there is no other provider."""
 
     provider: Literal["zfs"] = "zfs"
-    """The only one there is."""
+    """The only supported provider."""
     provisioner: Literal["job", "linstor"] = "job"
-    """Who makes the pools. `job`: a privileged Job per node, before the platform; every layout, the disk's identity is read on
-    the node immediately before the write, leftovers of every kind are refused by name. `linstor`: LINSTOR's satellite, once the
-    platform runs; nothing of ours is ever privileged, but one disk per node (no mirror, no raidz), LINSTOR chooses the pool's
-    options and creates it by force, and between our last look (the machine's own word, and LINSTOR's list of empty disks) and
-    its write is as much time as it takes."""
+    """What creates the pools. `job`: a privileged Job per node, before the platform is installed; it supports every layout, reads
+    the disk's identity on the node right before the write, and rejects disks with existing data of any kind. `linstor`: LINSTOR's
+    satellite, once the platform is running; this needs no privileged Job, but allows one disk per node only (no mirror, no
+    raidz), LINSTOR chooses the pool's options and forces the creation, and some time passes between the last check (of the
+    machine's own report and LINSTOR's list of empty disks) and the write."""
     layout: Layout = "single"
     """How a node's data disks are combined."""
     zpool: str = "data"
@@ -28,17 +28,17 @@ class Storage(Model):
     pool: str = "data"
     """Name of the LINSTOR storage pool."""
     minimum_size: Size = 50 * GIB
-    """Smaller data disks are refused."""
+    """Smaller data disks are rejected."""
     classes: Literal["create", "adopt", "skip"] = "create"
-    """Storage classes `local` (default) and `replicated`: make them, use existing ones as they are, or do not care."""
+    """Storage classes `local` (default) and `replicated`: create them, adopt existing ones, or leave them to you."""
     replicas: Count | None = None
-    """Copies of replicated volumes. Default: 3, or the number of storage nodes if smaller. With another number the class is made
-    anew; volumes that exist keep the copies they have."""
+    """Replicas of a replicated volume. Default: 3, or the number of storage nodes if smaller. Changing it recreates the storage
+    class; existing volumes keep their replicas."""
     approved_disks: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """By node: the disks a person has approved for writing, each by its serial, WWID or link below by-id, letter by letter. Any
-    of a disk's identities counts where the machine can be asked, else one that dataDisks names. Nothing else is ever written."""
+    """By node: the disks that a person has approved for writing, each by its exact serial, WWID or by-id link. Where the machine
+    can be queried, any identity of a disk counts, otherwise only those in dataDisks. No other disk is ever written."""
     job_image: str | None = None
-    """Image of the job; needs a shell and `nsenter`. Default: a tag of docker.io/alpine/k8s that the installer chart pulls, too,
-    through the machines' mirrors; only an image named with its digest (`…@sha256:…`) is certain to be the same tomorrow."""
+    """Image of the job; needs a shell and `nsenter`. Default: a tag of docker.io/alpine/k8s, which the installer chart also pulls
+    through the machines' mirrors. Only an image with a digest (`…@sha256:…`) is guaranteed not to change."""
     drop_privileges: Flag = True
-    """Take the right to run privileged pods away from namespace cozy-storage-bootstrap once every pool is there."""
+    """Disallow privileged pods in namespace cozy-storage-bootstrap once every pool exists."""

@@ -48,13 +48,13 @@ class ClassesFitProvider(StageProvider[ClassInputs, ClassOutputs]):
         if known is not None and (known.mode, known.pool, known.copies) == (new.mode, new.pool, new.copies):
             return []
         if new.checks == "offline":
-            fix = "preview with `checks: live`; the update looks in any case"
-            problem = "they were not looked at"
+            fix = "run the preview with `checks: live`; the update checks in any case"
+            problem = "the storage classes were not checked"
             return [classes.CLS_006.at("storageclasses", problem=problem, fix=fix, severity=WARNING)]
         try:
             return _judged(new, await _existing(new, Progress(self.title)))
         except KubeError as error:
-            problem = f"no answer: {error}"
+            problem = f"the API server does not respond: {error}"
             return [classes.CLS_006.at("storageclasses", problem=problem, fix=classes.CLS_006.remedy)]
 
     async def establish(self, inputs: ClassInputs, progress: Progress) -> ClassOutputs:
@@ -89,7 +89,7 @@ class ClassesFitProvider(StageProvider[ClassInputs, ClassOutputs]):
                 found = await kube.find(CLASSES.named(name))
                 if found is not None and classes.is_ours(found):
                     await kube.delete(CLASSES.named(name))
-        progress.say("volumes of the storage classes stay")
+        progress.say("the volumes of the storage classes are kept")
 
 
 class ClassesFit(StageResource[ClassInputs], provider=ClassesFitProvider):
@@ -109,7 +109,7 @@ async def _make_missing(inputs: ClassInputs, found: list[Object], progress: Prog
     async with Kube.connect(inputs.kubeconfig) as kube:
         for body in classes.missing(found, classes.storage_classes(inputs.pool, inputs.copies)):
             name = body["metadata"]["name"]
-            progress.say(f"class {name} is missing and is made")
+            progress.say(f"creating the missing storage class {name}")
             try:
                 await outlasting(partial(kube.create, CLASSES.named(name), body), inputs.deadline_s, progress.say)
             except Conflict:  # somebody was faster, or the answer to an earlier try was lost; the next look judges it
@@ -122,7 +122,11 @@ def _seen(inputs: ClassInputs, found: list[Object]) -> ClassOutputs:
         return ClassOutputs(classes={}, conflicts=conflicts)
     there = {str(c["metadata"]["name"]): c for c in found}
     owners = dict.fromkeys(classes.NAMES, "missing")
-    owners |= {n: "made here" if classes.is_ours(there[n]) else "of somebody else" for n in classes.NAMES if n in there}
+    owners |= {
+        n: "created by this stack" if classes.is_ours(there[n]) else "created by someone else"
+        for n in classes.NAMES
+        if n in there
+    }
     return ClassOutputs(classes=owners, conflicts=conflicts)
 
 
@@ -132,17 +136,17 @@ def _refuse(findings: list[Finding]) -> None:
         return
     details = {f"{f.code} {f.path}": f"{f.problem}\n{f.fix}" + (f"\n{f.command}" if f.command else "") for f in errors}
     raise StageFailed(
-        f"{len(errors)} conflict(s) about storage classes.",
+        f"{len(errors)} storage class conflict(s) were found.",
         details=details,
-        means="the pools are registered; no storage class was made, changed or removed",
-        next_step="choose one of the ways named above, then run `pulumi up` again",
+        means="the pools are registered; no storage class was created, changed or removed",
+        next_step="choose one of the options above, then run `pulumi up` again",
     )
 
 
 def _unknown(error: KubeError) -> StageFailed:
     return StageFailed(
-        "Which storage classes exist could not be found out.",
+        "The storage classes of the cluster cannot be read.",
         details={"answer": str(error)},
-        means="going on without knowing could change what is somebody else's, so nothing was changed",
-        next_step="check that the API server can be reached from here, then run `pulumi up` again",
+        means="nothing was changed, because this stack could otherwise change a class that belongs to someone else",
+        next_step="check that the API server is reachable from here, then run `pulumi up` again",
     )

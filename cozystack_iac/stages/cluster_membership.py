@@ -17,16 +17,16 @@ from cozystack_iac.waiting import Progress, StageFailed
 MEM_006 = Rule(
     "MEM-006",
     WARNING,
-    title="a machine that was taken out of the nodes leaves the cluster",
-    why="what runs and what is stored there is moved to the other nodes, which need the room for it",
-    remedy="nothing, if that is wanted",
+    title="Nodes removed from the inventory leave the cluster",
+    why="their workloads and replicas move to the other nodes, which need room for them",
+    remedy="no action needed if this is intended",
 )
 MEM_007 = Rule(
     "MEM-007",
     WARNING,
-    title="machines that leave are looked at",
-    why="whether etcd keeps its quorum is only known from the machines; the update looks again",
-    remedy="preview with `checks: live` where the machines can be reached",
+    title="Nodes that leave are checked",
+    why="only the machines know whether etcd keeps its quorum; the update checks again",
+    remedy="run the preview with `checks: live` where the machines are reachable",
 )
 
 
@@ -66,7 +66,7 @@ class ClusterMembershipProvider(StageProvider[MembershipInputs, MembershipOutput
         announced = [_announcement(machine, new.approvals.get(machine.name)) for machine in inventories.leaving]
         if new.checks == "offline":
             names = ", ".join(machine.name for machine in inventories.leaving)
-            return [*announced, MEM_007.at(names, problem="their etcd was not looked at", fix=MEM_007.remedy)]
+            return [*announced, MEM_007.at(names, problem="etcd on these machines was not checked", fix=MEM_007.remedy)]
         try:
             made = await _departure(new, inventories, Progress("ClusterMembership")).planned()
         except StageFailed as error:
@@ -131,17 +131,17 @@ def _departure(inputs: MembershipInputs, inventories: Inventories, progress: Pro
 
 def _announcement(machine: MachineRef, approval: Approval | None) -> Finding:
     emptied = "drained" if approval is None or approval.evacuate is None else "drained, emptied of its replicas"
-    leaves = f"{emptied}, taken out of etcd" if machine.is_control_plane else emptied
+    leaves = f"{emptied}, removed from etcd" if machine.is_control_plane else emptied
     if approval is not None and approval.lost is not None:
-        ends = f"its Node is deleted; it counts as lost when it does not answer ({approval.lost})"
+        ends = f"its Node is deleted; if it does not respond it counts as lost ({approval.lost})"
     elif approval is not None and approval.reset is not None:
         ends = f"reset ({approval.reset}), and its Node is deleted"
     else:
-        ends = "and its Node is deleted; it keeps its configuration and would come back at its next boot"
+        ends = "and its Node is deleted; it keeps its configuration and would rejoin at its next boot"
     entry = f"{{name: {machine.name}, reset: {{approved: true, reason: …}}}}"
     fix = (
-        f"approve a reset in `cozystack:removed` ({entry}), or switch it off for good"
+        f"approve a reset in `cozystack:removed` ({entry}), or turn the machine off for good"
         if approval is None
-        else "nothing, if that is wanted"
+        else "no action needed if this is intended"
     )
-    return MEM_006.at(machine.name, problem=f"{machine.name} is {leaves}, {ends}", fix=fix)
+    return MEM_006.at(machine.name, problem=f"{machine.name} will be {leaves}, {ends}", fix=fix)

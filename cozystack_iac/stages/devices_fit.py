@@ -46,15 +46,15 @@ class DevicesFitProvider(StageProvider[DeviceInputs, DeviceOutputs]):
     matters = frozenset({"disks", "pool"})
 
     async def establish(self, inputs: DeviceInputs, progress: Progress) -> DeviceOutputs:
-        last = "nothing was asked yet"
+        last = "no answer yet"
 
         def expired() -> StageFailed:
             return StageFailed(
-                f"LINSTOR does not say which disks are empty ({format_seconds(inputs.deadline_s)} budget used up).",
+                f"LINSTOR does not report its empty disks (timed out after {format_seconds(inputs.deadline_s)}).",
                 details={"last seen": last},
-                means="LINSTOR was given no disk; nothing was written",
-                next_step=f"`kubectl -n {linstor.NAMESPACE} get pods -o wide`: every node needs its satellite; then run "
-                "`pulumi up` again",
+                means="no disk was handed to LINSTOR; nothing was written",
+                next_step=f"check `kubectl -n {linstor.NAMESPACE} get pods -o wide`: every node needs a running "
+                "satellite; then run `pulumi up` again",
             )
 
         async with budget(inputs.deadline_s, expired), Kube.connect(inputs.kubeconfig) as kube:
@@ -65,7 +65,7 @@ class DevicesFitProvider(StageProvider[DeviceInputs, DeviceOutputs]):
                     if not away:
                         ready = {row.node for row in await controller.pools() if row.pool == inputs.pool}
                         return await _confirmed(inputs, ready, await controller.devices())
-                    last = f"satellites not online: {', '.join(sorted(away))}"
+                    last = f"these satellites are not online: {', '.join(sorted(away))}"
                 except (KubeError, linstor.Unreadable) as error:
                     last = str(error)
                 progress.say(last)
@@ -84,7 +84,7 @@ class DevicesFitProvider(StageProvider[DeviceInputs, DeviceOutputs]):
         return DeviceOutputs(links={node: (kept | (made.links if made else {}))[node] for node in inputs.disks})
 
     async def withdraw(self, inputs: DeviceInputs, outputs: DeviceOutputs, progress: Progress) -> None:
-        progress.say("the disks and the pools on them stay as they are")
+        progress.say("the disks and their pools are kept")
 
 
 class DevicesFit(StageResource[DeviceInputs], provider=DevicesFitProvider):
@@ -99,10 +99,10 @@ async def _confirmed(inputs: DeviceInputs, ready: set[str], offered: tuple[linst
             findings.append(finding)
     if findings:
         raise StageFailed(
-            f"{len(findings)} of {len(inputs.disks)} disks must not be given to LINSTOR.",
+            f"{len(findings)} of {len(inputs.disks)} disks must not be handed to LINSTOR.",
             details={f"{f.code} {f.path}": f"{f.problem}\n{f.why}\n{f.fix}" for f in findings},
-            means="LINSTOR was given no disk of this stack's; nothing was written on any node",
-            next_step="do what is named above, then run `pulumi up` again",
+            means="none of this stack's disks was handed to LINSTOR; nothing was written on any node",
+            next_step="fix the findings above, then run `pulumi up` again",
         )
     return DeviceOutputs(links={node: one.link for node, one in resolved.items() if isinstance(one, Resolved)})
 
@@ -120,7 +120,7 @@ async def _on_machine(fleet: Fleet, machine: MachineRef, wanted: Wanted) -> Reso
     try:
         disks = await fleet.ask(machine, lambda client: client.disks())
     except TalosError as error:
-        problem = f"{machine.name}: its disks could not be read again: {error.text}"
-        fix = "check the way to the machine; a disk whose identity is unknown is given to nobody"
+        problem = f"{machine.name}: its disks cannot be read again: {error.text}"
+        fix = "check the network path to the machine; a disk with an unknown identity is not handed to LINSTOR"
         return devices.LIN_004.at(machine.name, problem=problem, fix=fix)
     return devices.on_talos(machine.name, wanted, disks)

@@ -65,9 +65,7 @@ class DiskLedgerProvider(StageProvider[LedgerInputs, LedgerOutputs]):
         findings = [*ledger.judge(own, kept), *(finding for look in looks for finding in look.traces())]
         print(matrix.as_text(ledger.rows(found), head=ledger.HEAD), flush=True)
         markdown = matrix.as_markdown(ledger.rows(found, between=", "), head=ledger.HEAD)
-        report.add(
-            "Disks that would be written", f"{markdown}\n\n{as_markdown(Verdict.of(findings)) if findings else ''}"
-        )
+        report.add("Disks to be written", f"{markdown}\n\n{as_markdown(Verdict.of(findings)) if findings else ''}")
         return findings
 
     async def establish(self, inputs: LedgerInputs, progress: Progress) -> LedgerOutputs:
@@ -87,13 +85,13 @@ class DiskLedgerProvider(StageProvider[LedgerInputs, LedgerOutputs]):
 
     async def withdraw(self, inputs: LedgerInputs, outputs: LedgerOutputs, progress: Progress) -> None:
         count = sum(map(len, outputs.ledger.values()))
-        progress.say(f"the ledger of {count} disks is forgotten; what is on them stays")
+        progress.say(f"the records of {count} disks are deleted; the disks and their data are kept")
 
     async def _enter(
         self, inputs: LedgerInputs, nodes: Sequence[str], progress: Progress
     ) -> dict[str, list[LedgerDisk]]:
         """Read again right before the disks are written: disks change between a preview and its update."""
-        progress.say(f"reading the identities of the disks of {len(nodes)} nodes")
+        progress.say(f"reading the disk identities of {len(nodes)} nodes")
         # The preview alone may be told to ask nobody; here a machine that could be asked has to answer.
         looks = await _looks(inputs.model_copy(update={"checks": "live"}), nodes)
         entries = [entry for look in looks for entry in look.entries]
@@ -199,10 +197,10 @@ async def _complete(inputs: LedgerInputs, answer: Answer, limits: Limits) -> Ans
 def _refused(entries: Sequence[Entry], verdict: Verdict) -> StageFailed:
     errors = [finding for finding in verdict if finding.severity is Severity.ERROR]
     return StageFailed(
-        "The disks are not those that were approved.",
+        "The disks found are not the approved disks.",
         details={f"{f.code} {f.path}": f"{f.problem}; {f.fix}" for f in errors[:20]}
         | ({"more": f"{len(errors) - 20} findings"} if len(errors) > 20 else {})
         | {"disks": "\n" + matrix.as_text(ledger.rows(entries), head=ledger.HEAD)},
-        means="no disk was written to",
-        next_step="look at the machines named above, correct the stack file, and run `pulumi up` again",
+        means="nothing was written to any disk",
+        next_step="check the machines named above, correct the stack file, then run `pulumi up` again",
     )

@@ -53,15 +53,16 @@ class EtcdBootstrapProvider(StageProvider[BootstrapInputs, BootstrapOutputs]):
             return BootstrapOutputs(members=await bootstrap.members())
         except TalosError as error:
             raise StageFailed(
-                "No control plane says who the members of etcd are.",
+                "No control plane node returns the etcd member list.",
                 details={"last seen": str(error)},
-                means="nothing is known about drift; the state keeps what it has",
-                next_step="check the way to the control planes and their etcd, then refresh again",
+                means="drift cannot be detected; the state keeps its last values",
+                next_step="check the network path to the control plane nodes and their etcd, then run the refresh "
+                "again",
             ) from None
 
     async def withdraw(self, inputs: BootstrapInputs, outputs: BootstrapOutputs, progress: Progress) -> None:
         progress.say(
-            "etcd and its data stay on the control planes; reset the machines yourself when they are to be reused"
+            "etcd and its data stay on the control plane nodes; reset the machines yourself before reusing them"
         )
 
 

@@ -60,7 +60,7 @@ class InstallRecordProvider(StageProvider[RecordInputs, RecordOutputs]):
             async with Kube.connect(inputs.kubeconfig, deadline_s=record.WRITE_S) as kube:
                 await kube.delete(record.PLACE)
         except KubeError as error:
-            progress.say(f"{record.PLACE} stays: {error}")
+            progress.say(f"{record.PLACE} is kept: {error}")
 
 
 class InstallRecord(StageResource[RecordInputs], provider=InstallRecordProvider):
@@ -77,10 +77,10 @@ async def written(kubeconfig: str, deadline_s: float, data: record.Data) -> dict
 
     def expired() -> StageFailed:
         return StageFailed(
-            f"The record of the install could not be written ({format_seconds(deadline_s)} budget used up).",
+            f"The install record could not be written (timed out after {format_seconds(deadline_s)}).",
             details={"last seen": last},
-            means="nothing else is affected; without it the cluster does not say how the install ended",
-            next_step="check that the API server can be reached from here, then run `pulumi up` again",
+            means="nothing else is affected, but the cluster does not show how the install ended",
+            next_step="check that the API server is reachable from here, then run `pulumi up` again",
         )
 
     async with budget(deadline_s, expired), Kube.connect(kubeconfig) as kube:
@@ -103,17 +103,17 @@ async def written(kubeconfig: str, deadline_s: float, data: record.Data) -> dict
 
 def _refused(error: Refused) -> StageFailed:
     return StageFailed(
-        f"The record of the install may not be written: {record.PLACE}.",
+        f"The install record {record.PLACE} may not be written.",
         details={"answer": str(error)},
-        means="this kubeconfig does not have an administrator's rights, which the install needs anyway",
+        means="this kubeconfig lacks the administrator rights that the install needs",
         next_step="use an administrator's kubeconfig, then run `pulumi up` again",
     )
 
 
 def _unknown(error: KubeError) -> StageFailed:
     return StageFailed(
-        "The record of the install could not be read.",
+        "The install record could not be read.",
         details={"answer": str(error)},
-        means="it is not known how the last run ended; nothing was changed",
-        next_step="check that the API server can be reached from here, then refresh again",
+        means="it is unknown how the last run ended; nothing was changed",
+        next_step="check that the API server is reachable from here, then run the refresh again",
     )

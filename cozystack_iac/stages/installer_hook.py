@@ -48,13 +48,13 @@ class InstallerHookProvider(StageProvider[HookInputs, HookOutputs]):
             return StageFailed(
                 what,
                 details={label: text for label, text in details.items() if text},
-                means=f"{known.means}; nothing of the platform exists yet",
+                means=f"{known.means}; nothing of the platform is installed yet",
                 next_step=f"{known.next_step}; then run `pulumi up` again",
             )
 
         def expired() -> StageFailed:
             limit = format_seconds(inputs.deadline_s)
-            return failed(f"The installer's first Job did not end ({limit} budget used up).", "")
+            return failed(f"The installer's first Job did not finish (timed out after {limit}).", "")
 
         def say(text: str) -> None:
             progress.say(f"job {labeler.JOB}: {text}")
@@ -75,7 +75,7 @@ class InstallerHookProvider(StageProvider[HookInputs, HookOutputs]):
                     if not looked:
                         before, looked = found, True
                     if found is not None and found.status == helm_records.FAILED and found != before:
-                        raise failed("Helm gave up on the installer.", found.description)
+                        raise failed("Helm gave up installing Cozystack's chart.", found.description)
                     if found is None and progress.elapsed.total_seconds() > NO_TRACE_S:
                         return HookOutputs(seen="nothing")
                 await asyncio.sleep(LOOK_EVERY_S)

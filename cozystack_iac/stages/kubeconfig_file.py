@@ -21,9 +21,9 @@ _PLACE = "cozystack:access.kubeconfigFile"
 RUN_010 = Rule(
     "RUN-010",
     ERROR,
-    title="the kubeconfig file can be written",
-    why="what is in it belongs to somebody, and what cannot be read is not written over",
-    remedy="name another file in access.kubeconfigFile, or repair this one",
+    title="The kubeconfig file is writable",
+    why="the file may have entries of other clusters, and a file that cannot be read is never overwritten",
+    remedy="set access.kubeconfigFile to another file, or repair this one",
 )
 
 
@@ -64,9 +64,12 @@ class KubeconfigFileProvider(StageProvider[FileInputs, FileOutputs]):
             present = read(path)
             made = merged(present, entry)
             if made.context != entry.name:
-                progress.say(f"{entry.name} is another cluster's name in {path}: this one is {made.context}")
+                progress.say(
+                    f"{entry.name} in {path} is already the name of another cluster, so this one is called "
+                    f"{made.context}"
+                )
             if is_open(path):
-                progress.say(f"{path} was readable for others; it is private now")
+                progress.say(f"{path} was readable by other users; it is now private")
             write(path, made.text)
         except (BadKubeconfig, OSError) as error:
             raise _failed(path, error) from None
@@ -94,7 +97,7 @@ class KubeconfigFileProvider(StageProvider[FileInputs, FileOutputs]):
                 path.unlink(missing_ok=True)
         except (BadKubeconfig, OSError) as error:
             # A file that somebody changed since is no reason to keep a whole stack from going away.
-            progress.say(f"{path} was left as it is: {_reason(error)}")
+            progress.say(f"{path} was not changed: {_reason(error)}")
 
 
 class KubeconfigFile(StageResource[FileInputs], provider=KubeconfigFileProvider):
@@ -105,10 +108,10 @@ def _file_findings(given: str) -> list[Finding]:
     path = target(given)
     try:
         if path.is_dir():
-            raise IsADirectoryError(21, "it is a folder")
+            raise IsADirectoryError(21, "it is a directory")
         merged(read(path), _NOBODY)
     except (BadKubeconfig, OSError) as error:
-        return [RUN_010.at(_PLACE, problem=f"{path}: {_reason(error)}", fix="name another file, or repair this one")]
+        return [RUN_010.at(_PLACE, problem=f"{path}: {_reason(error)}", fix="set another file, or repair this one")]
     return []
 
 
@@ -120,10 +123,11 @@ def _failed(path: Path, error: Exception) -> StageFailed:
     return StageFailed(
         f"The kubeconfig could not be written to {path}.",
         details={"problem": _reason(error)},
-        means="the file is as it was; the cluster is fine, and `pulumi stack output kubeconfig --show-secrets` has it too",
-        next_step="name another file in access.kubeconfigFile, or repair this one; then run `pulumi up` again",
+        means="the file is unchanged and the cluster is fine; `pulumi stack output kubeconfig --show-secrets` "
+        "also shows the kubeconfig",
+        next_step="set access.kubeconfigFile to another file, or repair this one; then run `pulumi up` again",
     )
 
 
 def _reason(error: Exception) -> str:
-    return (error.strerror or "it cannot be used") if isinstance(error, OSError) else str(error)
+    return (error.strerror or "it is not usable") if isinstance(error, OSError) else str(error)

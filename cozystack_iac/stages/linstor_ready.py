@@ -43,15 +43,15 @@ class LinstorReadyProvider(StageProvider[LinstorReadyInputs, LinstorReadyOutputs
     matters = frozenset()
 
     async def establish(self, inputs: LinstorReadyInputs, progress: Progress) -> LinstorReadyOutputs:
-        last = "the platform has not brought LINSTOR yet"
+        last = "the platform has not installed LINSTOR yet"
 
         def expired() -> StageFailed:
             return StageFailed(
-                f"LINSTOR's controller did not come up ({format_seconds(inputs.deadline_s)} budget used up).",
+                f"The LINSTOR controller did not become ready (timed out after {format_seconds(inputs.deadline_s)}).",
                 details={"last seen": last},
-                means="zpools are there and untouched; without the controller there is no storage for the platform",
-                next_step=f"look at the releases in {linstor.NAMESPACE} and cozy-cert-manager "
-                f"(`kubectl -n {linstor.NAMESPACE} get helmreleases,pods,certificates`), then run `pulumi up` again",
+                means="the zpools exist and were not changed; without the controller the platform has no storage",
+                next_step=f"check the releases in {linstor.NAMESPACE} and cozy-cert-manager (`kubectl -n "
+                f"{linstor.NAMESPACE} get helmreleases,pods,certificates`), then run `pulumi up` again",
             )
 
         async def ready(kube: Kube) -> LinstorReadyOutputs:
@@ -60,10 +60,14 @@ class LinstorReadyProvider(StageProvider[LinstorReadyInputs, LinstorReadyOutputs
             async for snapshot in kube.watch(ENDPOINT_SLICES, selector=selector):
                 if linstor.ready_endpoint((snapshot.objects or {}).values()):
                     break
-                last = "service without a ready endpoint" if snapshot.objects else "no service linstor-controller yet"
+                last = (
+                    "the service has no ready endpoint"
+                    if snapshot.objects
+                    else "the service linstor-controller does not exist yet"
+                )
                 progress.say(f"waiting for {linstor.NAMESPACE}/{linstor.CONTROLLER}: {last}")
             while not established(await _definition(kube)):
-                last = f"the controller is ready; {CONFIGURATIONS} is not established"
+                last = f"the controller is ready, but {CONFIGURATIONS} is not established"
                 progress.say(f"waiting for {CONFIGURATIONS}")
                 await asyncio.sleep(LOOK_EVERY_S)
             return LinstorReadyOutputs(ready=True)

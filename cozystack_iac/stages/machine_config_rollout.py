@@ -89,18 +89,16 @@ class MachineConfigRolloutProvider(StageProvider[RolloutInputs, RolloutOutputs])
         digests = await fleet.digests()
         if not any(digests.values()) and fleet.machines:
             raise StageFailed(
-                "No machine says which configuration it carries.",
+                "No machine reports its configuration.",
                 details={m.name: fleet.seen.get(m.name, "no answer") for m in fleet.machines[:12]},
-                means="nothing is known about drift; the state keeps what it has",
-                next_step="check the way to the machines, then refresh again",
+                means="drift cannot be detected; the state keeps its last values",
+                next_step="check the network path to the machines, then run the refresh again",
             )
         return RolloutOutputs(digests=digests)
 
     async def withdraw(self, inputs: RolloutInputs, outputs: RolloutOutputs, progress: Progress) -> None:
         names = ", ".join(m.name for m in inputs.machines[:8])
-        progress.say(
-            f"the machines keep their configurations ({names}); reset them yourself when they are to be reused"
-        )
+        progress.say(f"the machines keep their configurations ({names}); reset them yourself before reusing them")
 
 
 def concerned_by(new: RolloutInputs, known: RolloutInputs) -> list[str]:
@@ -114,9 +112,9 @@ def _refuse_gaps(inputs: RolloutInputs) -> None:
     without = [m.name for m in inputs.machines if m.name not in inputs.configurations]
     if without:
         raise StageFailed(
-            f"There is no configuration for {', '.join(without)}.",
-            means="the inventory and the generated configurations do not fit; nothing was touched",
-            next_step="report this together with the stack file's inventory",
+            f"The configuration for {', '.join(without)} is missing.",
+            means="the inventory and the generated configurations do not match; no machine was changed",
+            next_step="report this as a bug, together with the stack file's inventory",
         )
 
 

@@ -94,7 +94,7 @@ class NodeProbeProvider(StageProvider[ProbeInputs, ProbeOutputs]):
         """Asked again right before anything is written: machines and disks change between a preview and its update."""
         if not machines:
             return {}
-        progress.say(f"asking {len(machines)} machines")
+        progress.say(f"checking {len(machines)} machines")
         answers = await ask_all(machines, deadline_s=inputs.deadline_s, identity=inputs.identity)
         verdict = Verdict.of(judge(answers, inputs.talos))
         if verdict.blocking:
@@ -112,12 +112,12 @@ def added(machines: Sequence[Target], known: ProbeInputs | None) -> list[Target]
 def _refused(answers: Sequence[Answer], verdict: Verdict) -> StageFailed:
     errors = [f for f in verdict if f.severity is Severity.ERROR]
     return StageFailed(
-        f"{len(errors)} findings stop the rollout.",
+        f"{len(errors)} findings block the rollout.",
         details={f"{f.code} {f.path}": f"{f.problem}; {f.fix}" for f in errors[:20]}
         | ({"more": f"{len(errors) - 20} findings"} if len(errors) > 20 else {})
         | {"machines": "\n" + matrix.as_text(matrix.rows(answers, list(verdict)))},
-        means="no machine was touched",
-        next_step="correct what is named above and run `pulumi up` again",
+        means="no machine was changed",
+        next_step="fix the findings above, then run `pulumi up` again",
     )
 
 

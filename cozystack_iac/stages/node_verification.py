@@ -52,7 +52,7 @@ class NodeVerificationProvider(StageProvider[VerificationInputs, VerificationOut
     matters = frozenset({"machines", "wanted", "virtual", "revision"})
 
     async def establish(self, inputs: VerificationInputs, progress: Progress) -> VerificationOutputs:
-        progress.say(f"asking {len(inputs.machines)} machines")
+        progress.say(f"checking {len(inputs.machines)} machines")
         seen = await _settled(inputs, progress)
         findings = judge(seen, inputs.wanted, inputs.virtual)
         table = rows(seen, inputs.wanted, findings)
@@ -98,7 +98,7 @@ async def _settled(inputs: VerificationInputs, progress: Progress) -> tuple[Seen
                 progress.say(f"waiting for {', '.join(open_[:8])}")
                 await asyncio.sleep(LOOK_EVERY_S)
     except TimeoutError:
-        away = Unanswered("no answer within the budget")
+        away = Unanswered("timed out")
         return seen or tuple(Seen(m, away, away, away, away, away, away, away, away) for m in inputs.machines)
 
 
@@ -106,12 +106,13 @@ def _refused(table: Sequence[Row], findings: Sequence[Finding]) -> StageFailed:
     errors = [finding for finding in findings if finding.severity is ERROR]
     shown = {f"{number}. {f.code} {f.path}": f"{f.problem}; {f.fix}" for number, f in enumerate(errors[:20], 1)}
     return StageFailed(
-        f"{len({finding.path for finding in errors})} of {len(table)} machines are not fit for Cozystack.",
+        f"{len({finding.path for finding in errors})} of {len(table)} machines do not meet Cozystack's requirements.",
         details=shown
         | ({"more": f"{len(errors) - 20} findings"} if len(errors) > 20 else {})
         | {"machines": "\n" + matrix.as_text(table, head=HEAD)},
-        means="storage and platform would fail on them, later and with other words; nothing was built on them yet",
-        next_step="do what is named above, then run `pulumi up` again",
+        means="storage and platform would fail on these machines later, with less clear errors; nothing has "
+        "been built on them yet",
+        next_step="fix the findings above, then run `pulumi up` again",
     )
 
 

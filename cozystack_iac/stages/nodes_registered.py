@@ -42,10 +42,10 @@ class NodesRegisteredProvider(StageProvider[RegisteredInputs, RegisteredOutputs]
 
         def expired() -> StageFailed:
             return StageFailed(
-                f"Not all nodes joined Kubernetes ({inputs.deadline_s:.0f} s budget used up).",
+                f"Not all nodes joined Kubernetes (timed out after {inputs.deadline_s:.0f} s).",
                 details={node.name: f"{node.state.value} {node.detail}".strip() for node in seen},
-                means="the machines are configured, etcd runs; nothing was lost",
-                next_step="look at kubelet on the nodes that are missing; then run `pulumi up` again: it continues here",
+                means="the machines are configured and etcd is running; no data was lost",
+                next_step="check the kubelet on the missing nodes, then run `pulumi up` again: it continues from here",
             )
 
         async with budget(inputs.deadline_s, expired), Kube.connect(inputs.kubeconfig) as kube:
@@ -84,19 +84,20 @@ def _refuse_foreign_addresses(wanted: Mapping[str, str], seen: tuple[NodeStandin
     wrong = {n.name: ", ".join(n.addresses) for n in seen if n.addresses and wanted[n.name] not in n.addresses}
     if wrong:
         raise StageFailed(
-            f"{len(wrong)} node(s) registered with an address that is not theirs.",
-            details={name: f"has {got}, the stack file says {wanted[name]}" for name, got in wrong.items()},
-            means="kubelet chose another subnet (often the VIP's); pods and storage would be reached at the wrong place",
-            next_step="correct `internalAddress` or the link's subnet in the stack file and run `pulumi up` again",
+            f"{len(wrong)} node(s) registered with the wrong address.",
+            details={name: f"registered {got}, but the stack file has {wanted[name]}" for name, got in wrong.items()},
+            means="the kubelet picked another subnet (often the VIP's), so pods and storage would use the "
+            "wrong address",
+            next_step="correct `internalAddress` or the link's subnet in the stack file, then run `pulumi up` again",
         )
 
 
 def _unknown(ref: Ref, error: KubeError) -> StageFailed:
     return StageFailed(
-        f"Whether {ref} exists already could not be found out.",
+        f"It cannot be determined whether {ref} already exists.",
         details={"answer": str(error)},
-        means="going on without knowing could harm what is there, so nothing was changed",
-        next_step="check that the API server can be reached from here, then run `pulumi up` again",
+        means="nothing was changed, because this could damage existing objects",
+        next_step="check that the API server is reachable from here, then run `pulumi up` again",
     )
 
 

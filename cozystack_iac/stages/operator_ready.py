@@ -50,10 +50,10 @@ class OperatorReadyProvider(StageProvider[OperatorInputs, OperatorOutputs]):
 
         def expired() -> StageFailed:
             return StageFailed(
-                f"Cozystack's operator did not start working ({format_seconds(inputs.deadline_s)} budget used up).",
+                f"The Cozystack operator did not start (timed out after {format_seconds(inputs.deadline_s)}).",
                 details={"missing": missing, "its pods": story.text},
-                means="the chart is installed; the platform does not get on without its operator",
-                next_step="kubectl -n cozy-system logs deploy/cozystack-operator; then run `pulumi up` again",
+                means="the chart is installed, but the platform does not progress without its operator",
+                next_step="check `kubectl -n cozy-system logs deploy/cozystack-operator`, then run `pulumi up` again",
             )
 
         def say(text: str) -> None:
@@ -69,10 +69,10 @@ class OperatorReadyProvider(StageProvider[OperatorInputs, OperatorOutputs]):
                 missing = ", ".join(name for name in installer.PACKAGE_CRDS if name not in there)
                 if not missing:
                     break
-                progress.say(f"waiting for the operator to establish {missing}")
+                progress.say(f"waiting for the operator to create {missing}")
             missing = f"PackageSource {installer.PLATFORM_PACKAGE}"
             appeared = await _source_appears(kube, progress)
-            missing = f"a sign of life: nobody renews lease {LEASE}"
+            missing = f"a heartbeat of the operator: lease {LEASE} is not renewed"
             if not appeared:
                 await _lease_is_renewed(kube, progress)
             await _noted(kube)
@@ -105,7 +105,7 @@ async def _source_appears(kube: Kube, progress: Progress) -> bool:
 
 async def _lease_is_renewed(kube: Kube, progress: Progress) -> None:
     first: object = None
-    progress.say("waiting for a sign of life of the operator")
+    progress.say("waiting for a heartbeat of the operator")
     async for snapshot in kube.watch(LEASES):
         lease = (snapshot.objects or {}).get((installer.OPERATOR_NAMESPACE, LEASE)) or {}
         renewed = (lease.get("spec") or {}).get("renewTime")

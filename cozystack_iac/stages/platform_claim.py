@@ -39,9 +39,9 @@ INS_008 = Rule(
     "INS-008",
     ERROR,
     live=True,
-    title="the cluster says whose platform it has",
-    why="installing over one that belongs to somebody else breaks it, so an answer that was not got counts as no",
-    remedy="make the API server reachable from here",
+    title="The owner of the platform in the cluster is known",
+    why="installing over someone else's platform would break it, so without an answer nothing is installed",
+    remedy="make sure that the API server is reachable from here",
 )
 
 
@@ -77,7 +77,10 @@ class PlatformClaimProvider(StageProvider[ClaimInputs, ClaimOutputs]):
     async def preflight(self, new: ClaimInputs, known: ClaimInputs | None) -> list[Finding]:
         if new.checks == "offline":
             skipped = INS_008.at(
-                "cluster", problem="not asked: checks are offline", fix=INS_008.remedy, severity=WARNING
+                "cluster",
+                problem="the cluster was not checked, because checks are offline",
+                fix=INS_008.remedy,
+                severity=WARNING,
             )
             return [] if known is not None else [skipped]
         before = known is not None and known.oidc
@@ -125,19 +128,19 @@ class PlatformClaimProvider(StageProvider[ClaimInputs, ClaimOutputs]):
         return outputs.claimed != inputs.cluster
 
     async def withdraw(self, inputs: ClaimInputs, outputs: ClaimOutputs, progress: Progress) -> None:
-        progress.say(f"namespace {OPERATOR_NAMESPACE} stays; a person may delete it once nothing in it is needed")
+        progress.say(f"namespace {OPERATOR_NAMESPACE} is kept; delete it yourself once nothing in it is needed")
 
     async def _claim(self, inputs: ClaimInputs, progress: Progress, *, fresh: bool, oidc_before: bool) -> ClaimOutputs:
         wanted = _wanted(inputs)
-        saw = "nothing yet"
+        saw = "no answer yet"
 
         def expired() -> StageFailed:
             return StageFailed(
-                f"Helm's release {wanted.release_namespace}/{RELEASE_NAME} could not be claimed "
-                f"({format_seconds(inputs.deadline_s)} budget used up).",
+                f"The Helm release {wanted.release_namespace}/{RELEASE_NAME} could not be claimed (timed "
+                f"out after {format_seconds(inputs.deadline_s)}).",
                 details={"last seen": saw},
-                means="nothing of the platform was changed",
-                next_step="check the way to the API server, then run `pulumi up` again",
+                means="nothing in the platform was changed",
+                next_step="check the network path to the API server, then run `pulumi up` again",
             )
 
         async def claimed(kube: Kube) -> str:
@@ -148,7 +151,7 @@ class PlatformClaimProvider(StageProvider[ClaimInputs, ClaimOutputs]):
             await _write_legacy(kube, inputs)
             while (found := await _last(kube, wanted)) is not None and _younger(found):
                 saw = f"revision {found.number} is {found.status}"
-                progress.say(f"waiting for whoever works on it: {saw} since {found.since:%H:%M:%S}")
+                progress.say(f"waiting for another Helm operation: {saw} since {found.since:%H:%M:%S}")
                 await asyncio.sleep(LOOK_EVERY_S)
             return await _give_back(kube, wanted, progress)
 
@@ -157,7 +160,7 @@ class PlatformClaimProvider(StageProvider[ClaimInputs, ClaimOutputs]):
                 try:
                     return ClaimOutputs(claimed=inputs.cluster, handed_over=await claimed(kube))
                 except (Unreachable, Unavailable, Conflict) as error:
-                    saw = f"no useful answer: {error}"
+                    saw = f"unexpected answer: {error}"
                     progress.say(f"waiting for the API server ({saw})")
                 except KubeError as error:
                     raise _unanswered(error) from None
@@ -215,10 +218,10 @@ def _refuse(wanted: Wanted, seen: Seen, oidc_before: bool) -> None:
     findings = [f for f in claim.judge(wanted, seen, oidc_before=oidc_before) if f.severity is ERROR]
     if findings:
         raise StageFailed(
-            f"The platform cannot be installed as it is asked for: {', '.join(sorted({f.code for f in findings}))}.",
+            f"The platform cannot be installed as configured: {', '.join(sorted({f.code for f in findings}))}.",
             details={str(n): block(finding) for n, finding in enumerate(findings, 1)},
             means="nothing was changed",
-            next_step="see the fix of each finding, then run `pulumi up` again",
+            next_step="apply the fix of each finding, then run `pulumi up` again",
         )
 
 
@@ -267,10 +270,10 @@ async def _give_back(kube: Kube, wanted: Wanted, progress: Progress) -> str:
         await kube.merge_patch(stuck.ref, helm_records.restated(secret, helm_records.FAILED, why))
     except (Conflict, ValueError) as error:
         raise StageFailed(
-            f"Helm's revision {stuck.number} of {stuck.release} could not be cleared.",
+            f"Helm revision {stuck.number} of {stuck.release} could not be cleared.",
             details={"status": stuck.status, "answer": str(error)},
-            means="somebody works on the release right now, or its record is broken; nothing was changed",
-            next_step=f"helm -n {stuck.namespace} history {stuck.name}; then run `pulumi up` again",
+            means="either someone is working on the release right now, or its record is broken; nothing was changed",
+            next_step=f"check `helm -n {stuck.namespace} history {stuck.name}`, then run `pulumi up` again",
         ) from None
     return f"{stuck.release} {stuck.number}"
 
@@ -309,8 +312,8 @@ def _wanted(inputs: ClaimInputs) -> Wanted:
 
 def _unanswered(error: KubeError) -> StageFailed:
     return StageFailed(
-        "Whose platform the cluster has could not be found out.",
+        "The owner of the platform in the cluster cannot be determined.",
         details={"answer": str(error)},
-        means="going on without knowing could harm what is there, so nothing of the platform was changed",
-        next_step="check that the API server can be reached from here, then run `pulumi up` again",
+        means="nothing in the platform was changed, because this could damage someone else's installation",
+        next_step="check that the API server is reachable from here, then run `pulumi up` again",
     )

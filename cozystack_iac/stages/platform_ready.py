@@ -77,14 +77,14 @@ class PlatformReadyProvider(StageProvider[PlatformInputs, PlatformOutputs]):
     matters = frozenset({"variant", "nodes", "pool", "zpool", "allow_suspended", "revision"})
 
     async def establish(self, inputs: PlatformInputs, progress: Progress) -> PlatformOutputs:
-        last, seen = "nothing was seen of the platform", _nothing
+        last, seen = "no part of the platform has been seen yet", _nothing
 
         def expired() -> StageFailed:
             return StageFailed(
-                f"The platform did not become ready ({format_seconds(inputs.deadline_s)} budget used up).",
+                f"The platform did not become ready (timed out after {format_seconds(inputs.deadline_s)}).",
                 details={"last seen": last, **seen()},
-                means="what is ready stays ready; the rest goes on in the cluster",
-                next_step="run `pulumi up` again to go on waiting, or raise waits.platform if it only is slow",
+                means="what is ready stays ready; the rest continues in the cluster",
+                next_step="run `pulumi up` again to keep waiting, or raise waits.platform if the site is just slow",
             )
 
         async with (
@@ -125,10 +125,10 @@ class PlatformReadyProvider(StageProvider[PlatformInputs, PlatformOutputs]):
             verdict = _Wait(view, inputs).look()
             if isinstance(verdict, Unknown):
                 raise StageFailed(
-                    "Whether the platform is ready could not be found out.",
+                    "The readiness of the platform cannot be determined.",
                     details={"answer": verdict.reason},
-                    means="the state keeps what it knew; nothing was changed",
-                    next_step="check the way to the API server and refresh again",
+                    means="the state keeps its last values; nothing was changed",
+                    next_step="check the network path to the API server, then run the refresh again",
                 )
             standings = await pool_standings(kube, _pool_inputs(inputs)) if inputs.nodes else ()
         ready = verdict.count if isinstance(verdict, Ready) else verdict.ready
@@ -156,16 +156,16 @@ class _Wait:
         self._reading = Reading()
         self._releases: Collection[Release] = ()
         self._writers: dict[str, str] = {}
-        self._verdict: Verdict = Unknown("nothing was seen of the platform")
+        self._verdict: Verdict = Unknown("no part of the platform has been seen yet")
         self.standings: tuple[Standing, ...] = ()
 
     def look(self) -> Verdict:
         refused = self._view.refused
         if refused is not None:
             raise StageFailed(
-                "The API server refuses to show what the platform consists of.",
+                "The API server does not allow listing the parts of the platform.",
                 details={"answer": str(refused)},
-                means="whether the platform is ready stays unknown; it goes on in the cluster",
+                means="the readiness of the platform is unknown; the install continues in the cluster",
                 next_step="use a kubeconfig that may list helmreleases, packages and packagesources cluster-wide",
             )
         judgement = self._assess(self._view.cluster())
@@ -248,7 +248,7 @@ async def _pools_missing(kube: Kube, inputs: PlatformInputs) -> str:
     try:
         standings = await pool_standings(kube, _pool_inputs(inputs))
     except (KubeError, linstor.Unreadable) as error:
-        return f"all releases ready, pool {inputs.pool} unknown: {error}"
+        return f"all releases are ready, but pool {inputs.pool} is unknown: {error}"
     if all(s.state is linstor.PoolState.REGISTERED for s in standings):
         return ""
     return f"all releases ready, pool {inputs.pool}: {linstor.pools_summary(standings)}"

@@ -46,10 +46,10 @@ class PlatformValuesProvider(StageProvider[ValuesInputs, ValuesOutputs]):
                 return None if secret is None else ValuesOutputs(rendered=_of(inputs.wanted, values.rendered(secret)))
         except (KubeError, values.Unreadable) as error:
             raise StageFailed(
-                "The values that the platform uses could not be read.",
+                "The platform's effective values could not be read.",
                 details={"answer": str(error)},
-                means="whether they are what was asked for is unknown",
-                next_step="check that the API server can be reached from here, then run `pulumi refresh` again",
+                means="it is unknown whether they match the stack file",
+                next_step="check that the API server is reachable from here, then run `pulumi refresh` again",
             ) from None
 
     def drifted(self, inputs: ValuesInputs, outputs: ValuesOutputs) -> bool:
@@ -72,9 +72,9 @@ async def taken_over(
 
     def expired() -> StageFailed:
         return StageFailed(
-            f"The platform does not use the values it was given ({format_seconds(deadline_s)} budget used up).",
+            f"The platform does not use the values of the stack file (timed out after {format_seconds(deadline_s)}).",
             details={"last seen": saw, **{values.PATHS[d.key]: str(d) for d in left if d.seen is not None}},
-            means="what was asked for does not happen; the platform goes on with the values it has",
+            means="these settings have no effect; the platform continues with its current values",
             next_step=f"{values.hint(left)}; then run `pulumi up` again",
         )
 
@@ -95,7 +95,7 @@ async def taken_over(
             if not left:
                 return _of(wanted, seen)
             saw = f"{len(left)} of {len(wanted)} values differ"
-            progress.say(f"waiting for the platform to take over {', '.join(values.PATHS[d.key] for d in left)}")
+            progress.say(f"waiting for the platform to apply {', '.join(values.PATHS[d.key] for d in left)}")
         raise expired()
 
     async with budget(deadline_s, expired):

@@ -23,25 +23,25 @@ EXEC_EVERY_S = 2.0  # LINSTOR offers no watch; short commands in its own pod
 LIN_001 = Rule(
     "LIN-001",
     ERROR,
-    title="a node that stops being a storage node keeps nothing",
-    why="replicas that live there would not be reached any more, and the last copy of a volume may be among them",
-    remedy="approve an evacuation in `cozystack:removed`, or move the resources away yourself",
+    title="A node that is no longer a storage node has no replicas",
+    why="its replicas would become unreachable, and the last copy of a volume may be among them",
+    remedy="approve an evacuation in `cozystack:removed`, or move the resources yourself",
 )
 
 LIN_002 = Rule(
     "LIN-002",
     ERROR,
-    title="what a node keeps that stops being a storage node is known",
-    why="without LINSTOR's answer nobody knows whose data would be left behind",
-    remedy="bring LINSTOR's controller back first",
+    title="The replicas on a former storage node are known",
+    why="without an answer from LINSTOR, the program cannot tell which data would be left behind",
+    remedy="bring the LINSTOR controller back first",
 )
 
 LIN_003 = Rule(
     "LIN-003",
     WARNING,
-    title="nodes that stop being storage nodes are looked at",
-    why="whether LINSTOR still keeps replicas there is only known from LINSTOR; the update asks it",
-    remedy="preview with `checks: live` where the cluster can be reached",
+    title="Former storage nodes are checked",
+    why="only LINSTOR knows whether it still has replicas there; the update checks",
+    remedy="run the preview with `checks: live` where the cluster is reachable",
 )
 
 
@@ -86,7 +86,13 @@ class PoolsRegisteredProvider(StageProvider[PoolInputs, PoolOutputs]):
         if not leaving:
             return []
         if new.checks == "offline":
-            return [LIN_003.at(", ".join(leaving), problem="LINSTOR was not asked what they keep", fix=LIN_003.remedy)]
+            return [
+                LIN_003.at(
+                    ", ".join(leaving),
+                    problem="LINSTOR was not asked about replicas on these nodes",
+                    fix=LIN_003.remedy,
+                )
+            ]
         async with Kube.connect(new.kubeconfig) as kube:
             kept = {node: await evacuation.stored(kube, node) for node in leaving}
         return [finding for node in leaving for finding in _leaving_findings(node, kept[node], new.evacuate)]
@@ -94,10 +100,12 @@ class PoolsRegisteredProvider(StageProvider[PoolInputs, PoolOutputs]):
     async def establish(self, inputs: PoolInputs, progress: Progress) -> PoolOutputs:
         seen: tuple[PoolStanding, ...] = ()
         evidence: dict[str, str] = {}
-        trouble = "nothing was asked yet"
+        trouble = "no answer yet"
 
         def expired() -> StageFailed:
-            return _pools_failed(inputs, seen, evidence, trouble, f"{format_seconds(inputs.deadline_s)} budget used up")
+            return _pools_failed(
+                inputs, seen, evidence, trouble, f"timed out after {format_seconds(inputs.deadline_s)}"
+            )
 
         async with budget(inputs.deadline_s, expired), Kube.connect(inputs.kubeconfig) as kube:
             while True:
@@ -110,7 +118,7 @@ class PoolsRegisteredProvider(StageProvider[PoolInputs, PoolOutputs]):
                 except (KubeError, linstor.Unreadable) as error:
                     seen, trouble = (), f"unknown: {error}"
                 if any(s.state is PoolState.FOREIGN for s in seen):
-                    raise _pools_failed(inputs, seen, evidence, trouble, "waiting does not change that")
+                    raise _pools_failed(inputs, seen, evidence, trouble, "waiting longer does not help")
                 progress.say(f"pool {inputs.pool}: {trouble}")
                 await asyncio.sleep(EXEC_EVERY_S)
 
@@ -122,7 +130,9 @@ class PoolsRegisteredProvider(StageProvider[PoolInputs, PoolOutputs]):
         Only what is new or was not well is waited for: a node that is away today must not keep others from joining.
         """
         for node in _leaving(inputs, known.inputs, lost=True):
-            progress.say(f"{node} is lost: `{SHELL} node lost {node}` has LINSTOR replace its replicas elsewhere")
+            progress.say(
+                f"{node} is lost: run `{SHELL} node lost {node}` so that LINSTOR replaces its replicas on other nodes"
+            )
         leaving = _leaving(inputs, known.inputs)
         if leaving:
             await self._emptied(inputs, leaving, progress)
@@ -136,10 +146,12 @@ class PoolsRegisteredProvider(StageProvider[PoolInputs, PoolOutputs]):
 
         def expired() -> StageFailed:
             return StageFailed(
-                f"LINSTOR did not empty every node that leaves ({format_seconds(inputs.deadline_s)} budget used up).",
+                "LINSTOR did not evacuate every node that leaves (timed out after "
+                f"{format_seconds(inputs.deadline_s)}).",
                 details=open_,
-                means="what was moved stays moved; pools and configurations of these nodes are left as they are",
-                next_step="give the others room for these replicas, then run `pulumi up` again: it continues from here",
+                means="replicas that were moved stay moved; the pools and configurations of these nodes are unchanged",
+                next_step="free space for these replicas on the other nodes, then run `pulumi up` again: it "
+                "continues from here",
             )
 
         async with budget(inputs.deadline_s, expired), Kube.connect(inputs.kubeconfig) as kube:
@@ -147,10 +159,10 @@ class PoolsRegisteredProvider(StageProvider[PoolInputs, PoolOutputs]):
             findings = [finding for node in kept for finding in _leaving_findings(node, kept[node], inputs.evacuate)]
             if findings:
                 raise StageFailed(
-                    f"{len(findings)} node(s) cannot stop being storage nodes.",
+                    f"{len(findings)} node(s) still have replicas and must stay storage nodes.",
                     details={f"{f.code} {f.path}": f"{f.problem}; {f.fix}" for f in findings},
-                    means="replicas would be lost or out of reach; nothing was changed",
-                    next_step="do what is named above, then run `pulumi up` again",
+                    means="replicas would be lost or unreachable; nothing was changed",
+                    next_step="fix the findings above, then run `pulumi up` again",
                 )
             open_.update({node: str(one) for node, one in kept.items() if not one.nothing})
             while open_:
@@ -168,10 +180,10 @@ class PoolsRegisteredProvider(StageProvider[PoolInputs, PoolOutputs]):
                 seen = await pool_standings(kube, inputs)
         except (KubeError, linstor.Unreadable) as error:
             raise StageFailed(
-                f"Whether LINSTOR still has pool {inputs.pool} could not be found out.",
+                f"LINSTOR does not report whether it still has pool {inputs.pool}.",
                 details={"answer": str(error)},
-                means="the state keeps what it knew; nothing was changed",
-                next_step=f"look at {linstor.NAMESPACE}/{linstor.CONTROLLER}, then refresh again",
+                means="the state keeps its last values; nothing was changed",
+                next_step=f"check {linstor.NAMESPACE}/{linstor.CONTROLLER}, then run the refresh again",
             ) from None
         return _listed(seen)
 
@@ -179,7 +191,7 @@ class PoolsRegisteredProvider(StageProvider[PoolInputs, PoolOutputs]):
         return any(pool.state is not PoolState.REGISTERED for pool in outputs.pools.values())
 
     async def withdraw(self, inputs: PoolInputs, outputs: PoolOutputs, progress: Progress) -> None:
-        progress.say(f"LINSTOR is told to forget pool {inputs.pool}; the zpools {inputs.zpool} and their data stay")
+        progress.say(f"removing pool {inputs.pool} from LINSTOR; the zpools {inputs.zpool} and their data are kept")
 
 
 class PoolsRegistered(StageResource[PoolInputs], provider=PoolsRegisteredProvider):
@@ -212,7 +224,7 @@ async def _evidence(kube: Kube, seen: Iterable[PoolStanding]) -> dict[str, str]:
             with suppress(KubeError, linstor.Unreadable):
                 said.append(linstor.satellite_evidence(await satellite(kube, standing.node)))
                 reports = await (await Controller.find(kube)).errors(standing.node)
-                said += [f"newest error report: {text}" for text in reports[:1]]
+                said += [f"the newest error report: {text}" for text in reports[:1]]
             found[standing.node] = "\n".join(filter(None, said))
     return found
 
@@ -239,18 +251,20 @@ def _leaving_findings(node: str, kept: Stored, approved: Mapping[str, str]) -> l
     """Why the node cannot go; nothing when it is empty, or may be emptied and can be."""
     listing = f"{SHELL} resource list --nodes {node}"
     if kept.unknown:
-        problem = f"LINSTOR does not say what it keeps on {node}: {kept.unknown}"
-        fix = f"look at `kubectl -n {linstor.NAMESPACE} get pods`, then run it again"
+        problem = f"LINSTOR does not report which replicas are on {node}: {kept.unknown}"
+        fix = f"check `kubectl -n {linstor.NAMESPACE} get pods`, then run this again"
         return [LIN_002.at(node, problem=problem, fix=fix, command=listing)]
     if kept.rooted:
-        problem = f"{node} keeps {evacuation.named(kept.rooted)}, which LINSTOR cannot copy (no DRBD below)"
-        fix = "save what is in them and delete their claims; or keep the node"
+        problem = (
+            f"{node} stores {evacuation.named(kept.rooted)}, which LINSTOR cannot copy because there is no DRBD layer"
+        )
+        fix = "save the data and delete the PersistentVolumeClaims, or keep the node"
         return [LIN_001.at(node, problem=problem, fix=fix, command=listing)]
     if kept.replicas and node not in approved:
-        problem = f"{node} keeps {evacuation.named(kept.replicas)}"
+        problem = f"{node} still stores {evacuation.named(kept.replicas)}"
         fix = (
-            f"write `{{name: {node}, evacuate: {{approved: true, reason: …}}}}` in `cozystack:removed` once it is out of "
-            f"`nodes`; or empty it yourself: `{SHELL} node evacuate {node}`"
+            f"once it is removed from `nodes`, add `{{name: {node}, evacuate: {{approved: true, reason: "
+            f"…}}}}` to `cozystack:removed`; or evacuate it yourself: `{SHELL} node evacuate {node}`"
         )
         return [LIN_001.at(node, problem=problem, fix=fix, command=listing)]
     return []
@@ -258,20 +272,21 @@ def _leaving_findings(node: str, kept: Stored, approved: Mapping[str, str]) -> l
 
 # What a person does about each state.
 _REMEDIES: Mapping[PoolState, str] = {
-    PoolState.MISSING: "`kubectl describe linstorsatellite {node}` says why the pool is not made (often: the zpool is not "
-    "imported on the node)",
-    PoolState.OFFLINE: f"`kubectl -n {linstor.NAMESPACE} get pods -o wide -l app.kubernetes.io/component=linstor-satellite`: "
-    "is {node}'s satellite there, does it restart? TCP 3367 must be open from the controller to the node",
-    PoolState.LEAVING: f"{{node}} is wanted and LINSTOR was told to empty it: `{SHELL} node restore {{node}}` takes that back",
-    PoolState.WITHOUT_DRBD: "{node} needs DRBD 9 loaded (`/sys/module/drbd/version`; 8.4 is the kernel's own and is not "
-    "enough), then restart its satellite: "
-    f"`kubectl -n {linstor.NAMESPACE} delete pod -l app.kubernetes.io/component=linstor-satellite "
-    "--field-selector spec.nodeName={node}`",
-    PoolState.FAULTY: "`zpool status` on {node}, and "
-    f"`{SHELL} error-reports list --nodes {{node}}`; after a failed creation `{SHELL} storage-pool delete {{node}} {{pool}}` "
-    "lets the operator try again",
-    PoolState.FOREIGN: f"choose another name in `storage.pool`, or remove it: `{SHELL} storage-pool delete {{node}} {{pool}}`",
-    PoolState.MISSIZED: "compare `zpool list {zpool}` on {node} with what LINSTOR says; after it grew on purpose run "
+    PoolState.MISSING: "run `kubectl describe linstorsatellite {node}` to see why the pool is not created (often the zpool "
+    "is not imported on the node)",
+    PoolState.OFFLINE: f"check with `kubectl -n {linstor.NAMESPACE} get pods -o wide -l "
+    "app.kubernetes.io/component=linstor-satellite` that the satellite of {node} exists and does not "
+    "restart; the controller must reach TCP port 3367 on the node",
+    PoolState.LEAVING: f"{{node}} is a storage node, but LINSTOR was told to evacuate it: run `{SHELL} node restore "
+    "{node}` to undo that",
+    PoolState.WITHOUT_DRBD: "load DRBD 9 on {node} (see `/sys/module/drbd/version`; the kernel's own 8.4 is too old), then "
+    f"restart its satellite: `kubectl -n {linstor.NAMESPACE} delete pod -l "
+    "app.kubernetes.io/component=linstor-satellite --field-selector spec.nodeName={node}`",
+    PoolState.FAULTY: f"check `zpool status` on {{node}} and `{SHELL} error-reports list --nodes {{node}}`; after a failed "
+    f"creation, run `{SHELL} storage-pool delete {{node}} {{pool}}` so that the operator tries again",
+    PoolState.FOREIGN: f"choose another name in `storage.pool`, or delete the existing pool: `{SHELL} storage-pool delete "
+    "{node} {pool}`",
+    PoolState.MISSIZED: "compare `zpool list {zpool}` on {node} with LINSTOR's size; if the zpool was grown on purpose, run "
     "`pulumi refresh` first",
 }
 
@@ -286,10 +301,11 @@ def _pools_failed(
     steps = [
         _REMEDIES[s.state].format(node=s.node, pool=inputs.pool, zpool=inputs.zpool)
         for s in {s.state: s for s in reversed(bad)}.values()
-    ] or [f"LINSTOR's controller does not answer: `kubectl -n {linstor.NAMESPACE} get pods`, its log says why"]
+    ] or [f"the LINSTOR controller does not respond: check `kubectl -n {linstor.NAMESPACE} get pods` and its log"]
     return StageFailed(
-        f"LINSTOR does not have pool {inputs.pool} on every node ({why}).",
+        f"Pool {inputs.pool} is not registered in LINSTOR on every node ({why}).",
         details=details,
-        means="zpools are there and untouched; volumes cannot be placed on the nodes above that are not registered",
+        means="the zpools exist and were not changed; no volumes can be placed on the nodes above that are not "
+        "registered",
         next_step="\n".join([*steps, "then run `pulumi up` again: it continues from here"]),
     )

@@ -68,7 +68,7 @@ class PostVerifyProvider(StageProvider[PostVerifyInputs, PostVerifyOutputs]):
         started, standing = time.monotonic(), Standing((), ("the first answer",), 0, 0)
 
         def expired() -> StageFailed:
-            return _failed(standing.findings, standing.waiting, f"{format_seconds(inputs.deadline_s)} budget used up")
+            return _failed(standing.findings, standing.waiting, f"timed out after {format_seconds(inputs.deadline_s)}")
 
         async with budget(inputs.deadline_s, expired), Kube.connect(inputs.kubeconfig) as kube:
             while True:
@@ -79,7 +79,7 @@ class PostVerifyProvider(StageProvider[PostVerifyInputs, PostVerifyOutputs]):
                 await asyncio.sleep(LOOK_EVERY_S)
         errors = [f for f in standing.findings if f.severity is ERROR]
         if errors:
-            raise _failed(standing.findings, (), f"{len(errors)} found")
+            raise _failed(standing.findings, (), f"{len(errors)} problems found")
         for finding in standing.findings:
             progress.say(block(finding))
         if standing.findings:
@@ -91,10 +91,10 @@ class PostVerifyProvider(StageProvider[PostVerifyInputs, PostVerifyOutputs]):
             standing, gaps = await look(kube, inputs, waited_s=0.0)
         if gaps:
             raise StageFailed(
-                "Whether people can use the platform could not be found out.",
+                "The state of the running platform cannot be read.",
                 details=gaps,
-                means="the state keeps what it knew; nothing was changed",
-                next_step="check the way to the API server and refresh again",
+                means="the state keeps its last values; nothing was changed",
+                next_step="check the network path to the API server, then run the refresh again",
             )
         return _outputs(standing, outputs.seconds)
 
@@ -150,8 +150,8 @@ def _failed(findings: tuple[Finding, ...], waiting: tuple[str, ...], why: str) -
     first = worst[0] if worst else None
     look_at = f"`{first.command}`; " if first is not None and first.command else ""
     return StageFailed(
-        f"The platform is installed, but people cannot use all of it ({why}).",
-        details=details or {"last seen": "nothing yet"},
-        means="every release is ready and stays so; what is named here is in the way",
-        next_step=f"{look_at}do what the findings say, then run `pulumi up` again: it continues from here",
+        f"The platform is installed, but not fully usable ({why}).",
+        details=details or {"last seen": "no answer yet"},
+        means="every release is ready; the problems listed above remain",
+        next_step=f"{look_at}apply the fixes above, then run `pulumi up` again: it continues from here",
     )

@@ -40,8 +40,8 @@ UNWATCHED = frozenset(
 RCH_001 = Rule(
     "RCH-001",
     WARNING,
-    title="public names lead to the external addresses",
-    why="certificates are not issued and nobody finds the platform until they do",
+    title="Public names resolve to the external addresses",
+    why="until they do, no certificates are issued and nobody can open the platform by name",
     remedy="create the records dashboard, api and *.HOST; the install itself does not need them",
 )
 
@@ -97,7 +97,7 @@ class ReachabilityProvider(StageProvider[ReachInputs, ReachOutputs]):
             async with asyncio.timeout(inputs.deadline_s):
                 why = await wait.settle(progress)
         except TimeoutError:
-            why = f"{format_seconds(inputs.deadline_s)} budget used up"
+            why = f"timed out after {format_seconds(inputs.deadline_s)}"
         found = await _resolved(inputs, wait.seen)
         inside = await _inside(inputs) if why else Inside()
         verdict = blame(wait.seen, found, inside)
@@ -144,7 +144,7 @@ class _Wait:
                 return ""
             stubborn = [s for s in self.seen if self._too_long(s)]
             if stubborn:
-                return f"the same answers for {format_seconds(limit)}"
+                return f"no change for {format_seconds(limit)}"
             progress.say("; ".join(f"{s.target}: {s.words}" for s in open_[:SHOWN]))
             await asyncio.sleep(PROBE_EVERY_S)
 
@@ -233,9 +233,9 @@ async def _inside(inputs: ReachInputs) -> Inside:
             external = frozenset(map(str, (service.get("spec") or {}).get("externalIPs") or ()))
             return Inside(ingress, await _ready(kube, *DASHBOARD), external)
     except (KubeError, kubeconfigs.BadKubeconfig) as error:
-        return Inside(trouble=f"the Kubernetes API did not say: {error}")
+        return Inside(trouble=f"the Kubernetes API returned an error: {error}")
     except TimeoutError:
-        return Inside(trouble=f"the Kubernetes API did not answer in {format_seconds(INSIDE_S)}")
+        return Inside(trouble=f"the Kubernetes API did not respond within {format_seconds(INSIDE_S)}")
 
 
 async def _ready(kube: Kube, namespace: str, service: str) -> int:
@@ -279,16 +279,16 @@ def _markdown(made: ReachOutputs) -> str:
         *made.dns.items(),
         *((f"certificate of {n}", w) for n, w in made.certificates.items()),
     ]
-    lines = ["| what | seen from here |", "|---|---|", *(table_row(row) for row in rows)]
+    lines = ["| check | result from here |", "|---|---|", *(table_row(row) for row in rows)]
     return "\n".join([f"**{made.verdict}**", "", *lines])
 
 
 def _no_address() -> StageFailed:
     return StageFailed(
-        "Where the platform is published is not known.",
+        "The public address of the platform is unknown.",
         details={"asked": f"{ROOT_INGRESS}, for {format_seconds(INSIDE_S)}"},
-        means="its load balancer names no address, or the Kubernetes API does not answer; nothing was changed",
-        next_step="kubectl -n tenant-root get svc root-ingress-controller; then refresh again",
+        means="its load balancer has no address, or the Kubernetes API does not respond; nothing was changed",
+        next_step="check `kubectl -n tenant-root get svc root-ingress-controller`, then run the refresh again",
     )
 
 
@@ -304,8 +304,10 @@ def _unreached(
     details |= {n.name: str(n) for n in found if not n.ok}
     details["seen from inside"] = str(inside)
     if not wait.seen:
-        details["last seen"] = "the load balancer gave no address" if not inputs.addresses else "no answer yet"
-    skip = "; if it cannot be reached from here by design, skip the check (publishing.reachability, with a reason)"
+        details["last seen"] = "the load balancer has no address" if not inputs.addresses else "no answer yet"
+    skip = (
+        "; if the site cannot be reached from here by design, skip this check (publishing.reachability, with a reason)"
+    )
     return StageFailed(
         f"{verdict.headline[:-1]}: {inputs.host}, {why}.",
         details=details,

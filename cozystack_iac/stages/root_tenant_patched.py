@@ -45,14 +45,15 @@ class RootTenantPatchedProvider(StageProvider[TenantInputs, TenantOutputs]):
     matters = frozenset({"host", "ingress", "spec"})
 
     async def establish(self, inputs: TenantInputs, progress: Progress) -> TenantOutputs:
-        last = "not asked yet"
+        last = "no answer yet"
 
         def expired() -> StageFailed:
             return StageFailed(
-                f"The root tenant could not be patched ({format_seconds(inputs.deadline_s)} budget used up).",
+                f"The root tenant could not be patched (timed out after {format_seconds(inputs.deadline_s)}).",
                 details={"last seen": last},
-                means="without host and ingress nothing is published; the platform's other parts are not affected",
-                next_step="see releases cozystack-api, tenant-rd and cozystack-basics in cozy-system, then run `pulumi up` again",
+                means="without host and ingress nothing is published; the rest of the platform is not affected",
+                next_step="check the releases cozystack-api, tenant-rd and cozystack-basics in cozy-system, then "
+                "run `pulumi up` again",
             )
 
         async def patched(kube: Kube) -> TenantOutputs:
@@ -63,21 +64,21 @@ class RootTenantPatchedProvider(StageProvider[TenantInputs, TenantOutputs]):
                     left = await _patched(kube, inputs.spec, progress)
                     if not left:
                         return TenantOutputs(applied=dict(inputs.spec))
-                    last = f"patched, but not taken over: {', '.join(left)}"
+                    last = f"patched, but not applied yet: {', '.join(left)}"
                     patience = _Patience()
                 except NotFound as error:
                     last = _not_yet(error)
                 except Conflict:
-                    last = "changed by somebody else in the same moment"
+                    last = "someone else changed it at the same time"
                 except (Unavailable, Unreachable) as error:
-                    last = f"no useful answer: {error}"
+                    last = f"unexpected answer: {error}"
                     webhook = webhooks.blamed(str(error))
                     if patience.is_over(webhook) and webhook is not None:
                         raise _broken(webhook, str(error), await webhooks.account(kube, webhook)) from None
                 except Refused as error:
                     if error.status in (400, 422):
                         raise _refused(error) from None
-                    last = f"refused, and asked again: {error}"  # as long as the aggregator's own way in is not open
+                    last = f"rejected, trying again: {error}"  # as long as the aggregator's own way in is not open
                 progress.say(f"waiting for the root tenant ({last})")
                 await asyncio.sleep(TENANT_EVERY_S)
 
@@ -92,8 +93,8 @@ class RootTenantPatchedProvider(StageProvider[TenantInputs, TenantOutputs]):
             raise StageFailed(
                 "The root tenant could not be read.",
                 details={"answer": str(error)},
-                means="whether somebody changed it by hand is unknown",
-                next_step="check that the API server can be reached from here, then run `pulumi refresh` again",
+                means="it is unknown whether it was changed by hand",
+                next_step="check that the API server is reachable from here, then run `pulumi refresh` again",
             ) from None
         if found is None:
             return None
@@ -133,20 +134,21 @@ class _Patience:
 
 
 def _broken(webhook: Webhook, answer: str, behind: str) -> StageFailed:
-    look = f"kubectl -n {webhook.namespace} get pods,endpointslices" if webhook.service else "see who serves it"
+    look = f"kubectl -n {webhook.namespace} get pods,endpointslices" if webhook.service else "check what serves it"
     return StageFailed(
-        f"The root tenant cannot be patched: webhook {webhook.name} has not answered for {format_seconds(WEBHOOK_S)}.",
+        f"The root tenant cannot be patched: webhook {webhook.name} has not responded for {format_seconds(WEBHOOK_S)}.",
         details={"behind it": behind, "answer": answer},
-        means="the API server asks it before every such change; while the network settles that passes, but not after minutes",
-        next_step=f"{look}; bring it back, then run `pulumi up` again",
+        means="the API server calls this webhook before every such change; short outages are normal while the "
+        "network starts, but not for minutes",
+        next_step=f"run `{look}`, repair the webhook, then run `pulumi up` again",
     )
 
 
 def _refused(error: Refused) -> StageFailed:
     return StageFailed(
-        "The root tenant refuses what the stack file asks for.",
+        "The root tenant rejects the values of the stack file.",
         details={"answer": str(error)},
-        means="nothing was changed, and asking again would give the same answer",
+        means="nothing was changed, and trying again would give the same answer",
         next_step="correct `tenant` or `publishing.host` in the stack file, then run `pulumi up` again",
     )
 

@@ -55,7 +55,7 @@ class SignOnProvider(StageProvider[SignOnInputs, SignOnOutputs]):
                 if _is_on(before) and not on and claim.OIDC_001.code not in inputs.allowed:
                     raise _would_switch_off()
                 if (on or _is_on(before)) and not _says(before, inputs.authentication):
-                    progress.say(f"switching OIDC {'on' if on else 'off'}")
+                    progress.say(f"turning OIDC {'on' if on else 'off'}")
                     part = _part(package, inputs.authentication)
                     apply = partial(kube.apply, claim.PACKAGE, part, manager=MANAGER, force=True)
                     await outlasting(apply, inputs.deadline_s, progress.say)
@@ -71,10 +71,10 @@ class SignOnProvider(StageProvider[SignOnInputs, SignOnOutputs]):
                 package = await kube.find(claim.PACKAGE)
         except KubeError as error:
             raise StageFailed(
-                "Who signs people in could not be read.",
+                "The OIDC setting in the cluster could not be read.",
                 details={"answer": str(error)},
-                means="whether OIDC is still on is unknown",
-                next_step="check that the API server can be reached from here, then run `pulumi refresh` again",
+                means="it is unknown whether OIDC is still enabled",
+                next_step="check that the API server is reachable from here, then run `pulumi refresh` again",
             ) from None
         if package is None:
             return None
@@ -88,7 +88,7 @@ class SignOnProvider(StageProvider[SignOnInputs, SignOnOutputs]):
         return outputs.enabled != wanted or (wanted and outputs.authentication != inputs.authentication)
 
     async def withdraw(self, inputs: SignOnInputs, outputs: SignOnOutputs, progress: Progress) -> None:
-        progress.say("OIDC stays as it is in the cluster")
+        progress.say("the OIDC setting in the cluster is kept")
 
 
 class SignOn(StageResource[SignOnInputs], provider=SignOnProvider):
@@ -121,16 +121,16 @@ def _part(package: Object, authentication: Mapping[str, Any]) -> Object:
 
 def _would_switch_off() -> StageFailed:
     return StageFailed(
-        "OIDC is on in the cluster, and the stack file switches it off (OIDC-001).",
+        "OIDC is enabled in the cluster, but the stack file disables it (OIDC-001).",
         means=claim.OIDC_001.why,
-        next_step="set access.oidc to true, or allow OIDC-001 in the stack file; then run `pulumi up` again",
+        next_step="set access.oidc to true, or override OIDC-001 in the stack file; then run `pulumi up` again",
     )
 
 
 def _unwritten(on: bool, error: KubeError) -> StageFailed:
     return StageFailed(
-        f"OIDC could not be switched {'on' if on else 'off'}.",
+        f"OIDC could not be turned {'on' if on else 'off'}.",
         details={"answer": str(error)},
-        means="the platform works as before; nobody can log in another way yet",
-        next_step="check the way to the API server, then run `pulumi up` again: it goes on with this step",
+        means="the platform works as before; the way users log in has not changed",
+        next_step="check the network path to the API server, then run `pulumi up` again: it continues with this step",
     )

@@ -59,7 +59,7 @@ class TalosUpgradeProvider(StageProvider[UpgradeInputs, UpgradeOutputs]):
         return any(name in inputs.wanted and reason(one, inputs.wanted[name]) for name, one in seen.items())
 
     async def withdraw(self, inputs: UpgradeInputs, outputs: UpgradeOutputs, progress: Progress) -> None:
-        progress.say("the machines keep the Talos they run")
+        progress.say("the machines keep their current Talos version")
 
 
 def _upgrade(inputs: UpgradeInputs, progress: Progress) -> Upgrade:
@@ -78,8 +78,8 @@ class TalosUpgrade(StageResource[UpgradeInputs], provider=TalosUpgradeProvider):
 
 def silent(states: Mapping[str, str]) -> StageFailed:
     return StageFailed(
-        "No machine says what it runs.",
+        "No machine reports its Talos version.",
         details=dict(list(states.items())[:12]),
-        means="nothing is known about drift; the state keeps what it has",
-        next_step="check the way to the machines, then refresh again",
+        means="drift cannot be detected; the state keeps its last values",
+        next_step="check the network path to the machines, then run the refresh again",
     )

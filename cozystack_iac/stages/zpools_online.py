@@ -82,7 +82,10 @@ class ZpoolsOnlineProvider(StageProvider[ZpoolInputs, ZpoolOutputs]):
         seen = await _health(inputs, list(outputs.pools))
         silent = [node for node in outputs.pools if seen.get(node) is None]
         if silent:
-            Progress("ZpoolsOnline").say(f"health of zpool {inputs.zpool} unknown, nobody to ask: {', '.join(silent)}")
+            Progress("ZpoolsOnline").say(
+                f"the health of zpool {inputs.zpool} is unknown on {', '.join(silent)}, because these nodes "
+                "do not respond"
+            )
         known = outputs.pools.items()
         return ZpoolOutputs(pools={n: p.model_copy(update={"health": seen.get(n) or p.health}) for n, p in known})
 
@@ -90,14 +93,14 @@ class ZpoolsOnlineProvider(StageProvider[ZpoolInputs, ZpoolOutputs]):
         return not all(pool.online for pool in outputs.pools.values())
 
     async def withdraw(self, inputs: ZpoolInputs, outputs: ZpoolOutputs, progress: Progress) -> None:
-        progress.say(f"zpool {inputs.zpool} and its data stay on {', '.join(sorted(outputs.pools)) or 'no node'}")
+        progress.say(f"zpool {inputs.zpool} and its data are kept on {', '.join(sorted(outputs.pools)) or 'no node'}")
 
     async def _make(self, inputs: ZpoolInputs, serving: frozenset[str] | set[str], progress: Progress) -> ZpoolOutputs:
         """`serving`: nodes whose pool this stack has made; there a DEGRADED one is said, and does not stop anything."""
         batch: Batch | None = None
 
         def expired() -> StageFailed:
-            return _failed(inputs, batch, f"{format_seconds(inputs.deadline_s)} budget used up")
+            return _failed(inputs, batch, f"timed out after {format_seconds(inputs.deadline_s)}")
 
         def welcome(report: zfs.PoolReport) -> bool:
             degraded = report.health == "DEGRADED" and report.node in serving
@@ -115,13 +118,13 @@ class ZpoolsOnlineProvider(StageProvider[ZpoolInputs, ZpoolOutputs]):
                     raise _failed(inputs, batch, small)
                 await batch.level("restricted" if inputs.drop_privileges else "privileged")
             except Halted:
-                raise _failed(inputs, batch, "see below") from None
+                raise _failed(inputs, batch, "details below") from None
             except KubeError as error:
-                raise _failed(inputs, batch, f"the API server says no: {error}") from None
+                raise _failed(inputs, batch, f"the API server rejected the request: {error}") from None
         for node, report in batch.reports.items():
             if not report.online:
                 progress.say(
-                    f"{node}: zpool {inputs.zpool} is {report.health}: replace what failed on {report.devices}"
+                    f"{node}: zpool {inputs.zpool} is {report.health}: replace the failed disk of {report.devices}"
                 )
         return ZpoolOutputs(pools={node: _pool(report) for node, report in sorted(batch.reports.items())})
 
@@ -139,10 +142,10 @@ async def _health(inputs: ZpoolInputs, nodes: list[str]) -> dict[str, str | None
             return await health.of_satellites(kube, nodes, inputs.zpool)
     except KubeError as error:
         raise StageFailed(
-            "The zpools' health could not be asked.",
+            "The health of the zpools cannot be read.",
             details={"answer": str(error)},
-            means="whether a disk has failed since is unknown; the state keeps what it had",
-            next_step="check that the API server can be reached from here, then run `pulumi refresh` again",
+            means="a disk may have failed in the meantime; the state keeps its last values",
+            next_step="check that the API server is reachable from here, then run `pulumi refresh` again",
         ) from None
 
 
@@ -152,11 +155,11 @@ def _pool(report: zfs.PoolReport) -> Zpool:
 
 def _too_small(inputs: ZpoolInputs, batch: Batch) -> str:
     small = [
-        f"{node} has {report.size_bytes} of at least {plan.least_bytes} bytes"
+        f"{node} has {report.size_bytes} bytes, but at least {plan.least_bytes} are expected"
         for node, report in batch.reports.items()
         if (plan := inputs.plans.get(node)) and report.size_bytes < plan.least_bytes * SIZE_SLACK
     ]
-    return f"pools are smaller than planned: {'; '.join(small)}" if small else ""
+    return f"some pools are smaller than planned: {'; '.join(small)}" if small else ""
 
 
 def _text(report: zfs.PoolReport) -> str:
@@ -176,11 +179,11 @@ def _failed(inputs: ZpoolInputs, batch: Batch | None, why: str) -> StageFailed:
         if commands := zfs.backout(report, bool(inputs.machines)):
             details[f"{report.node}: to undo"] = "\n".join(commands)
     return StageFailed(
-        f"Not every node has its zpool {inputs.zpool} ({why}).",
+        f"zpool {inputs.zpool} could not be created on every node ({why}).",
         details=details,
         means=_meaning(inputs, batch),
-        next_step="mend what is named above (wiping is a person's decision), then run `pulumi up` again: pools that are "
-        "there are kept, and every disk is looked at afresh",
+        next_step="fix the problems above (wipe disks yourself if needed), then run `pulumi up` again: existing "
+        "pools are kept, and every disk is checked again",
     )
 
 
@@ -189,11 +192,11 @@ def _meaning(inputs: ZpoolInputs, batch: Batch | None) -> str:
     if batch is not None and batch.writing is not None:
         begun |= {batch.writing}
     if not begun:
-        return "nothing was written to any disk, on none of the nodes"
-    kept = "no disk that carried anything was touched; pools that are there stay as they are"
+        return "nothing was written to any disk on any node"
+    kept = "no disk with existing data was changed, and existing pools are kept"
     if batch is not None and batch.writing is not None and batch.reports[batch.writing].state == "fit":
-        return f"{kept}; whether {batch.writing} has made its pool is unknown, the next run reads it there first"
-    return f"{kept}; nodes that had not begun were left alone"
+        return f"{kept}; whether the pool on {batch.writing} was created is unknown; the next run checks that first"
+    return f"{kept}; the remaining nodes were not changed"
 
 
 def _standing(inputs: ZpoolInputs, batch: Batch | None, node: str) -> str:
@@ -202,11 +205,11 @@ def _standing(inputs: ZpoolInputs, batch: Batch | None, node: str) -> str:
     if batch is not None and (batch.writing == node or report is None):
         silent = batch.trouble.get(node) or "no answer yet"
         if report is None or report.state == "fit":
-            return f"writing, {silent}" if batch.writing == node else silent
+            return f"writing; {silent}" if batch.writing == node else silent
     if report is None:
-        return "not asked yet"
+        return "not checked yet"
     if report.state == "fit":
-        return "its disks are fit; nothing was written"
+        return "its disks are suitable; nothing was written"
     if report.online:
         return f"{report.state}: {_text(report)}"
     head = f"{report.state}: {report.reason or report.health or 'no reason given'}"

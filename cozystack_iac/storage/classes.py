@@ -15,44 +15,44 @@ from cozystack_iac.kube.ownership import foreign_owner
 CLS_001 = Rule(
     "CLS-001",
     ERROR,
-    title="a storage class that is made here is nobody else's",
-    why="whoever made it would find it changed, and `destroy` would take it away from them",
-    remedy="use it as it is with `storage.classes: adopt`, remove it, or set `skip`",
+    title="Storage classes to be created do not already exist",
+    why="the class would change under its owner, and `destroy` would delete it",
+    remedy="use it as it is with `storage.classes: adopt`, delete it, or set `skip`",
 )
 CLS_002 = Rule(
     "CLS-002",
     ERROR,
-    title="a storage class that is adopted fits",
-    why="claims of the platform would wait for ever, or their volumes land on another pool",
-    remedy="make it fit, or remove it and have it made",
+    title="An adopted storage class is compatible",
+    why="the platform's PersistentVolumeClaims would stay Pending, or its volumes would be placed on a different pool",
+    remedy="make the class compatible, or delete it so that this stack creates it",
 )
 CLS_003 = Rule(
     "CLS-003",
     WARNING,
-    title="a storage class that is adopted is as Cozystack documents it",
-    why="volumes behave otherwise than Cozystack's documentation says when replicas lose each other",
-    remedy="compare it with the documented one",
+    title="An adopted storage class matches Cozystack's documentation",
+    why="volumes behave differently from Cozystack's documentation when replicas lose contact with each other",
+    remedy="compare it with the documented class",
 )
 CLS_004 = Rule(
     "CLS-004",
     ERROR,
-    title="one storage class is the default",
-    why="Kubernetes takes the newest of several, so databases of the platform land where nobody meant them to",
-    remedy="take the mark from all but one",
+    title="Only one storage class is the default",
+    why="Kubernetes uses the newest default class, so the platform's databases may be placed on the wrong one",
+    remedy="remove the default annotation from all but one",
 )
 CLS_005 = Rule(
     "CLS-005",
     ERROR,
-    title="some storage class is the default",
-    why="claims without a class (Keycloak's database, etcd, Grafana's) would wait for ever",
-    remedy="mark one of them",
+    title="There is a default storage class",
+    why="claims without a class (Keycloak's database, etcd, Grafana) would stay Pending",
+    remedy="make one of the classes the default",
 )
 CLS_006 = Rule(
     "CLS-006",
     ERROR,
-    title="the storage classes of the cluster can be looked at",
-    why="whether one of them is somebody else's, or a second default, is only known from the cluster",
-    remedy="check that the API server can be reached from here",
+    title="The storage classes of the cluster are readable",
+    why="only the cluster knows whether a class belongs to someone else or is a second default",
+    remedy="check that the API server is reachable from here",
 )
 
 PROVISIONER = "linstor.csi.linbit.com"
@@ -155,11 +155,14 @@ def judge(
 def _taken(body: Mapping[str, Any], found: Mapping[str, Any]) -> list[Finding]:
     name = body["metadata"]["name"]
     differences = [*hard_differences(body, found, None), *soft_differences(body, found)]
-    differs = "; ".join(differences) or "it is as it would be made"
-    problem = f"class {name} exists and is not this stack's ({foreign_owner(found, MANAGED) or 'ours'}): {differs}"
+    differs = "; ".join(differences) or "it is identical to the class this stack would create"
+    problem = (
+        f"class {name} already exists and does not belong to this stack "
+        f"({foreign_owner(found, MANAGED) or 'ours'}): {differs}"
+    )
     keep = "set `storage.classes: adopt` to use it as it is"
-    remove = f"remove it (`kubectl delete storageclass {name}`; volumes and claims stay)"
-    fix = f"1. {keep}\n2. {remove}\n3. set `storage.classes: skip` and see to both classes yourself"
+    remove = f"delete it (`kubectl delete storageclass {name}`; volumes and claims are kept)"
+    fix = f"1. {keep}\n2. {remove}\n3. set `storage.classes: skip` and manage both classes yourself"
     return [
         CLS_001.at(f"storageclass/{name}", problem=problem, fix=fix, command=f"kubectl get storageclass {name} -o yaml")
     ]
@@ -170,26 +173,32 @@ def _unfit(body: Mapping[str, Any], found: Mapping[str, Any], copies: int) -> It
     place, look = f"storageclass/{name}", f"kubectl get storageclass {name} -o yaml"
     hard, soft = hard_differences(body, found, copies), soft_differences(body, found)
     if hard:
-        remove = f"remove it (`kubectl delete storageclass {name}`; volumes and claims stay) and it is made anew"
-        fix = f"1. {remove}\n2. make it fit\n3. set `storage.classes: skip` and see to both classes yourself"
-        yield CLS_002.at(place, problem=f"class {name} does not fit: {'; '.join(hard)}", fix=fix, command=look)
+        remove = (
+            f"delete it (`kubectl delete storageclass {name}`; volumes and claims are kept), and this stack "
+            "creates it again"
+        )
+        fix = f"1. {remove}\n2. make it compatible\n3. set `storage.classes: skip` and manage both classes yourself"
+        yield CLS_002.at(place, problem=f"class {name} is not compatible: {'; '.join(hard)}", fix=fix, command=look)
     if soft:
-        fix = "nothing, if that is wanted"
-        yield CLS_003.at(place, problem=f"class {name} is used although {'; '.join(soft)}", fix=fix, command=look)
+        fix = "no action needed if this is intended"
+        yield CLS_003.at(
+            place, problem=f"class {name} is used as it is, although {'; '.join(soft)}", fix=fix, command=look
+        )
 
 
 def _default(names: list[str]) -> list[Finding]:
     if len(names) == 1:
         return []
     if not names:
-        fix = f"`kubectl annotate storageclass local {DEFAULT_ANNOTATION}=true`"
-        return [CLS_005.at("storageclasses", problem="no class is the default", fix=fix)]
+        fix = f"run `kubectl annotate storageclass local {DEFAULT_ANNOTATION}=true`"
+        return [CLS_005.at("storageclasses", problem="no storage class is the default", fix=fix)]
     others = [name for name in names if name != "local"] or names[1:]
     commands = "; ".join(f"kubectl annotate storageclass {name} {DEFAULT_ANNOTATION}-" for name in others)
-    problem = f"{len(names)} classes are, or would be, the default: {', '.join(names)}"
+    problem = f"{len(names)} classes are, or would become, the default: {', '.join(names)}"
     fix = (
-        "1. take the mark from all but one (command below)\n2. have whoever makes the other one stop doing so (k3s: `"
-        "--disable=local-storage`, else it comes back at every start)\n3. set `storage.classes: skip`"
+        "1. remove the default annotation from all but one (command below)\n2. stop whatever creates the "
+        "other one (k3s: `--disable=local-storage`; otherwise it comes back at every start)\n3. set "
+        "`storage.classes: skip`"
     )
     return [CLS_004.at("storageclasses", problem=problem, fix=fix, command=commands)]
 
@@ -197,7 +206,7 @@ def _default(names: list[str]) -> list[Finding]:
 def hard_differences(body: Mapping[str, Any], found: Mapping[str, Any], copies: int | None) -> list[str]:
     """What makes a class useless here. `copies`: with fewer or as many the class still places; None: has to be the same."""
     if found.get("provisioner") != PROVISIONER:
-        return [f"its provisioner is {found.get('provisioner')}, not {PROVISIONER}"]
+        return [f"its provisioner is {found.get('provisioner')} instead of {PROVISIONER}"]
     wanted, given = _parameters(body), _parameters(found)
     differences = [
         _difference(key, wanted[key], given.get(key))
@@ -208,7 +217,9 @@ def hard_differences(body: Mapping[str, Any], found: Mapping[str, Any], copies: 
     if copies is None and place != asked:
         differences.append(_difference("autoPlace", asked, place))
     elif copies is not None and not (place.isdigit() and 1 <= int(place) <= copies):
-        differences.append(f"it wants {place} copies, and there are nodes for {copies}: such volumes are never placed")
+        differences.append(
+            f"it asks for {place} replicas, but there are nodes for only {copies}, so volumes can never be placed"
+        )
     return differences
 
 

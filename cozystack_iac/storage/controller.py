@@ -33,7 +33,7 @@ class Controller:
         pods = await kube.objects(PODS, selector=f"app.kubernetes.io/component={linstor.CONTROLLER}")
         running = [pod for pod in pods if _runs(pod)]
         if not running:
-            raise NotFound(404, "NotFound", "no running pod of linstor-controller")
+            raise NotFound(404, "NotFound", "there is no running linstor-controller pod")
         return cls(kube, str(running[0]["metadata"]["name"]))
 
     async def nodes(self) -> tuple[linstor.NodeRow, ...]:

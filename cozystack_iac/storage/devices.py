@@ -20,23 +20,23 @@ BY_ID = "/dev/disk/by-id/"
 LIN_004 = Rule(
     "LIN-004",
     ERROR,
-    title="a disk that LINSTOR makes a pool of is the one that was approved",
-    why="LINSTOR overwrites whatever is at the path it is given",
-    remedy="read the identity from the machine and correct the stack file",
+    title="A disk for a LINSTOR pool is the approved disk",
+    why="LINSTOR overwrites whatever is at the path it receives",
+    remedy="read the disk's identity on the machine, and correct the stack file",
 )
 LIN_005 = Rule(
     "LIN-005",
     ERROR,
-    title="a disk that LINSTOR makes a pool of is empty",
-    why="LINSTOR forces the creation of the pool, so what is on the disk would be gone; nothing is ever wiped for you",
-    remedy="make sure that the data is not needed, then wipe the disk yourself; or use `storage.provisioner: job`",
+    title="A disk for a LINSTOR pool is empty",
+    why="LINSTOR forces the creation of the pool, so existing data would be lost; this program never wipes a disk",
+    remedy="make sure that the data is not needed, then wipe the disk yourself, or use `storage.provisioner: job`",
 )
 LIN_006 = Rule(
     "LIN-006",
     ERROR,
-    title="a disk that LINSTOR makes a pool of has a link below /dev/disk/by-id",
-    why="kernel names change between boots, and LINSTOR is given a path",
-    remedy="give the disk's `byId`",
+    title="A disk for a LINSTOR pool has a link in /dev/disk/by-id",
+    why="LINSTOR stores a path, and kernel names change between boots",
+    remedy="set the disk's `byId`",
 )
 
 
@@ -57,18 +57,22 @@ def on_talos(node: str, wanted: Wanted, disks: Iterable[Disk]) -> Resolved | Fin
     try:
         found = matching(wanted, there)
     except Unjudged as term:
-        problem = f"`{term}` is beyond the expressions that can be judged here"
-        return LIN_004.at(node, problem=f"{node}: {problem}", fix="name the disk by wwid, serial or byId")
+        problem = f"the selector `{term}` cannot be evaluated here"
+        return LIN_004.at(node, problem=f"{node}: {problem}", fix="identify the disk by wwid, serial or byId")
     if len(found) != 1:
         listed = "; ".join(str(disk) for disk in there if disk.physical) or "none"
-        problem = f"{node}: {wanted} is now {'no disk' if not found else f'{len(found)} disks'} of the machine"
-        return LIN_004.at(node, problem=problem, fix=f"its disks are: {listed}")
+        problem = f"{node}: {wanted} now matches {'no disk' if not found else f'{len(found)} disks'} of the machine"
+        return LIN_004.at(node, problem=problem, fix=f"use one of its disks: {listed}")
     [disk] = found
     links = sorted(link for link in disk.symlinks if link.startswith(BY_ID))
     given = _link(wanted)
     link = given if given in links else next(iter(links), "")
     if not link:
-        return LIN_006.at(node, problem=f"{node}: {disk} has no such link", fix="use `storage.provisioner: job` for it")
+        return LIN_006.at(
+            node,
+            problem=f"{node}: {disk} has no link in /dev/disk/by-id",
+            fix="use `storage.provisioner: job` for this disk",
+        )
     return Resolved(node, link, disk.path, disk.serial, disk.wwid)
 
 
@@ -76,7 +80,7 @@ def as_written(node: str, wanted: Wanted) -> Resolved | Finding:
     """The wanted disk by the stack file alone, for hosts whose disks nobody can ask about."""
     link = _link(wanted)
     if not link:
-        return LIN_006.at(node, problem=f"{node}: {wanted} is given without its link", fix="add `byId`")
+        return LIN_006.at(node, problem=f"{node}: {wanted} has no by-id link", fix="add `byId`")
     return Resolved(node, link, "", wanted.serial or "", wanted.wwid or "")
 
 
@@ -93,15 +97,18 @@ def judge(disk: Resolved, offered: Sequence[DeviceRow]) -> Finding | None:
         return None
     if len(matches) > 1:
         devices = ", ".join(row.device for row in matches)
-        problem = f"{named} could be {devices}: what is known of it does not tell them apart"
-        return LIN_004.at(disk.node, problem=problem, fix="give `serial` and `wwid` beside `byId`")
+        problem = f"{named} could be any of {devices}: its known identities do not tell them apart"
+        return LIN_004.at(disk.node, problem=problem, fix="set `serial` and `wwid` in addition to `byId`")
     empty = ", ".join(f"{row.device} (serial {row.serial or 'unknown'})" for row in here) or "none"
-    problem = f"{named} is not among the empty disks LINSTOR finds there ({empty})"
+    problem = f"{named} is not one of the empty disks that LINSTOR reports there ({empty})"
     fix = (
-        "look what is on it (`lsblk -f`, `wipefs --no-act`); if nothing is needed wipe it yourself, else name another disk"
+        "check what is on it (`lsblk -f`, `wipefs --no-act`); if the data is not needed, wipe it "
+        "yourself, otherwise use another disk"
         if disk.device
-        else "if it is there and empty, give its `serial` as `lsblk -o name,serial,wwn` shows it; else look what is on it "
-        "(`lsblk -f`) and wipe it yourself if nothing is needed"
+        else (
+            "if the disk is present and empty, set its `serial` as shown by `lsblk -o name,serial,wwn`; "
+            "otherwise check what is on it (`lsblk -f`), and wipe it yourself if the data is not needed"
+        )
     )
     return LIN_005.at(disk.node, problem=problem, fix=fix)
 

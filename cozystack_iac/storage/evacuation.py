@@ -65,7 +65,7 @@ async def evacuate(kube: Kube, node: str) -> str:
         refused = "" if "EVACUATE" in flags else await controller.evacuate(node)
     except linstor.Unreadable as error:
         return str(error)
-    return f"LINSTOR refuses: {refused}" if refused else f"LINSTOR moves {found}"
+    return f"LINSTOR refuses the evacuation: {refused}" if refused else f"LINSTOR is moving {found}"
 
 
 async def unsettled(kube: Kube) -> str:
@@ -78,9 +78,9 @@ async def unsettled(kube: Kube) -> str:
     try:
         rows = await (await Controller.find(kube)).resources()
     except linstor.Unreadable as error:
-        return f"LINSTOR does not say whether its replicas are up to date: {error}"
+        return f"LINSTOR does not report whether its replicas are up to date: {error}"
     open_ = [f"{row} on {row.node}" for row in rows if not row.settled]
-    return f"LINSTOR brings replicas up to date: {named(open_)}" if open_ else ""
+    return f"LINSTOR is syncing replicas: {named(open_)}" if open_ else ""
 
 
 def named(names: Iterable[str]) -> str:

@@ -49,7 +49,7 @@ class Batch:
         names = {node: zfs.look_name(job) for node, job in self._jobs.items()}
         for node, job in self._jobs.items():
             await self._anew(names[node], zfs.looking(await self._job(job)))
-        self.reports = await self._answers(names, "looking at the disks")
+        self.reports = await self._answers(names, "checking the disks")
         if not all(map(welcome, self.reports.values())):
             raise Halted
 
@@ -60,7 +60,7 @@ class Batch:
             self.writing = node
             await self._release(self._jobs[node])
             answers = await self._answers(
-                {node: self._jobs[node]}, f"making zpool {self._zpool} ({number} of {len(missing)})"
+                {node: self._jobs[node]}, f"creating zpool {self._zpool} ({number} of {len(missing)})"
             )
             self.reports |= answers
             if not answers[node].online:
@@ -88,7 +88,7 @@ class Batch:
             self.trouble = {node: _unended(name) for node, name in busy.items()}
             if not busy:
                 return
-            self._progress.say(f"waiting for {', '.join(busy.values())} of an earlier run")
+            self._progress.say(f"waiting for {', '.join(busy.values())}, started by an earlier run")
 
     async def _job(self, name: str) -> Object:
         return await self._persist(lambda: self._kube.get(JOBS.named(name)))
@@ -143,7 +143,7 @@ class Batch:
         messages = zfs.terminations(own)
         if messages:
             return zfs.report(node, self._zpool, messages[0])
-        return PoolReport(node, self._zpool, "unreadable", reason=f"Job {name} ended without a word: {_last(job)}")
+        return PoolReport(node, self._zpool, "unreadable", reason=f"Job {name} ended without a message: {_last(job)}")
 
     async def _notice(self, names: Mapping[str, str], doing: str) -> None:
         """Why a node is silent: its pod cannot start, or the node itself is gone. Nothing waits for these answers."""
@@ -166,7 +166,7 @@ class Batch:
             try:
                 return await call()
             except (Unreachable, Unavailable) as error:
-                self._progress.say(f"the Kubernetes API does not answer: {error}")
+                self._progress.say(f"the Kubernetes API does not respond: {error}")
                 await asyncio.sleep(ASK_AGAIN_S)
 
 
@@ -180,12 +180,12 @@ def silence(node: str, job: str, pods: Iterable[Object], nodes: Mapping[str, Obj
     """Why nothing is heard of a node's Job; empty when there is no reason to see. Pure."""
     ready = _condition(nodes[node], "Ready") if node in nodes else None
     if ready is None:
-        return "there is no such Node any more"
+        return "the Node no longer exists"
     if ready.get("status") == "Unknown":  # NotReady for want of a CNI is "False", and normal here
-        return f"the node does not answer since {ready.get('lastTransitionTime')}: kubelet reports nothing"
+        return f"the kubelet has not responded since {ready.get('lastTransitionTime')}"
     own = [pod for pod in pods if _label(pod, "batch.kubernetes.io/job-name") == job]
     if not own:
-        return "its pod has not been made: see `kubectl -n " + f"{NAMESPACE} describe job {job}`"
+        return "its pod has not been created: check `kubectl -n " + f"{NAMESPACE} describe job {job}`"
     statuses = (own[-1].get("status") or {}).get("containerStatuses") or []
     waiting: Mapping[str, Any] = ((statuses[0].get("state") or {}).get("waiting") or {}) if statuses else {}
     return f"{waiting.get('reason')}: {waiting.get('message') or ''}".rstrip(": ") if waiting.get("reason") else ""
@@ -193,7 +193,7 @@ def silence(node: str, job: str, pods: Iterable[Object], nodes: Mapping[str, Obj
 
 def _unended(job: str) -> str:
     remove = f"kubectl --namespace {NAMESPACE} delete job {job}"
-    return f"{job} of an earlier run has not ended and may be writing; once that is ruled out: `{remove}`"
+    return f"{job} of an earlier run is still running and may be writing; if you are sure that it is not: `{remove}`"
 
 
 def _writes(job: Object, jobs: Mapping[str, str]) -> bool:

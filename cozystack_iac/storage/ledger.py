@@ -23,7 +23,7 @@ from cozystack_iac.talos.machine import Disk, size
 BY_ID = "/dev/disk/by-id/"
 APPROVALS = "cozystack:storage.approvedDisks"
 MOST_NODES = 8  # with lines of their own in one finding; the others come up once these are approved
-HEAD = ("node", "disk of the stack file", "what it is", "identities", "approval")
+HEAD = ("node", "disk in the stack file", "disk found", "identities", "approval")
 _PLAIN = re.compile(
     r"[A-Za-z][A-Za-z0-9._-]*", re.ASCII
 )  # what YAML 1.2 can only read as text, together with the next line
@@ -32,30 +32,30 @@ _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off"})
 LED_001 = Rule(
     "LED-001",
     ERROR,
-    title="every disk that would be written is approved",
-    why="nothing is written to a disk that no person has approved by its identity",
-    remedy="look at the disk, then add one of its identities to storage.approvedDisks",
+    title="Every disk to be written is approved",
+    why="the program writes only to disks whose identity a person has approved",
+    remedy="check the disk, then add one of its identities to storage.approvedDisks",
 )
 LED_002 = Rule(
     "LED-002",
     ERROR,
-    title="the disk is the one that was approved",
-    why="disks are exchanged and cables moved: what is there now may be somebody's data",
-    remedy="correct dataDisks and approvedDisks after looking at the machine",
+    title="The disk is the approved one",
+    why="disks get replaced and cables moved, so the disk found now may hold someone's data",
+    remedy="check the machine, then correct dataDisks and approvedDisks",
 )
 LED_003 = Rule(
     "LED-003",
     ERROR,
-    title="the machine says which disks it has",
-    why="an identity that could not be read is unknown, and unknown is never approved",
-    remedy="make the machine answer, then run it again",
+    title="The machine reports its disks",
+    why="a disk whose identity cannot be read cannot be approved",
+    remedy="make sure that the machine responds, then run this again",
 )
 LED_004 = Rule(
     "LED-004",
     NOTE,
-    title="disks whose identity nobody has read yet",
-    why="not verified is not fine: the identity is read on the node before anything is written to it",
-    remedy="nothing to do; a mismatch refuses there",
+    title="The identity of every disk has been read",
+    why="the identity is not verified yet; the storage job reads it on the node before it writes anything",
+    remedy="no action needed; the job stops if the identity differs",
 )
 
 
@@ -64,8 +64,8 @@ class Standing(StrEnum):
 
     APPROVED = "approved"
     UNAPPROVED = "NOT APPROVED"
-    NOT_ONE = "not exactly one disk"
-    UNREAD = "identity could not be read"
+    NOT_ONE = "does not match exactly one disk"
+    UNREAD = "the identity cannot be read"
     UNVERIFIED = "identity not verified yet"
 
 
@@ -146,11 +146,11 @@ def _entry(node: str, place: str, wanted: Wanted, approved: Sequence[str], disks
     try:
         found = matching(wanted, disks)
     except Unjudged as term:
-        return Entry(node, place, wanted, Standing.NOT_ONE, detail=f"`{term}` cannot be judged here")
+        return Entry(node, place, wanted, Standing.NOT_ONE, detail=f"the selector `{term}` cannot be evaluated here")
     if len(found) != 1:
         there = ", ".join(map(str, found or [disk for disk in disks if disk.physical])) or "none"
-        text = "several disks are it" if found else "no disk is it"
-        return Entry(node, place, wanted, Standing.NOT_ONE, detail=f"{text}; its disks: {there}")
+        text = "it matches several disks" if found else "it matches no disk"
+        return Entry(node, place, wanted, Standing.NOT_ONE, detail=f"{text}; disks of the machine: {there}")
     by = approval(approved, identities(found[0]))
     return Entry(node, place, wanted, Standing.APPROVED if by else Standing.UNAPPROVED, found[0], by)
 
@@ -170,15 +170,19 @@ def _unsure(node: str, own: Sequence[Entry]) -> Iterator[Finding]:
     for entry in own:
         if entry.standing is Standing.NOT_ONE:
             problem = f"{node}: {entry.wanted}: {entry.detail}"
-            yield LED_002.at(entry.place, problem=problem, fix="look at the machine, then correct the stack file")
+            yield LED_002.at(entry.place, problem=problem, fix="check the machine, then correct the stack file")
     silent = [entry for entry in own if entry.standing is Standing.UNREAD]
     if silent:
-        problem = f"{node} does not say which disks it has: {silent[0].detail}"
-        yield LED_003.at(silent[0].place, problem=problem, fix="make the machine answer, then run it again")
+        problem = f"{node} does not report its disks: {silent[0].detail}"
+        yield LED_003.at(
+            silent[0].place, problem=problem, fix="make sure that the machine responds, then run this again"
+        )
     later = [entry for entry in own if entry.standing is Standing.UNVERIFIED]
     if later:
-        problem = f"{node}: identity not verified yet: {'; '.join(str(entry.wanted) for entry in later)}"
-        yield LED_004.at(later[0].place, problem=problem, fix="nothing: it is read on the node before any write")
+        problem = f"{node}: the identity of {'; '.join(str(entry.wanted) for entry in later)} is not verified yet"
+        yield LED_004.at(
+            later[0].place, problem=problem, fix="no action needed: the job reads it on the node before it writes"
+        )
 
 
 def unapproved(
@@ -189,13 +193,13 @@ def unapproved(
     `missing`: by node, the identity to approve and what the disk is. `kept`: by node, the approvals that are right already.
     """
     nodes = list(missing)[:MOST_NODES]
-    more = f" and those of {len(missing) - len(nodes)} more nodes" if len(missing) > len(nodes) else ""
+    more = f", and disks of {len(missing) - len(nodes)} more nodes" if len(missing) > len(nodes) else ""
     told = "; ".join(f"{node}: {', '.join(missing[node].values())}" for node in nodes)
     lines = "\n".join(f"    {line(node, [*kept.get(node, ()), *missing[node]])}" for node in nodes)
     return rule.at(
         place,
-        problem=f"not approved: {told}{more}",
-        fix=f"look at every disk; then the stack file says\ncozystack:storage:\n  approvedDisks:\n{lines}",
+        problem=f"these disks are not approved: {told}{more}",
+        fix=f"check every disk, then add to the stack file:\ncozystack:storage:\n  approvedDisks:\n{lines}",
     )
 
 
@@ -236,7 +240,7 @@ def kept(entry: Entry) -> LedgerDisk:
 
 def _verdict(entry: Entry) -> str:
     if entry.standing is Standing.UNVERIFIED:
-        return f"{entry.standing.value}: approved as {entry.approval}, the job reads it on the node before any write"
+        return f"{entry.standing.value}: approved as {entry.approval}, read on the node before the first write"
     return entry.standing.value
 
 

@@ -83,7 +83,7 @@ class NodeRow:
         """Why the node cannot replicate, in LINSTOR's words; empty when it can, or when LINSTOR does not say."""
         if self.layers is None or DRBD in self.layers:
             return ""
-        return (self.unsupported or {}).get(DRBD) or "the satellite does not offer DRBD"
+        return (self.unsupported or {}).get(DRBD) or "the satellite does not support DRBD"
 
 
 @dataclass(frozen=True)
@@ -190,13 +190,13 @@ def _read(output: str, work: Callable[[], T]) -> T:
     try:
         return work()
     except (ValueError, TypeError, AttributeError, KeyError, IndexError):
-        raise Unreadable(output.strip()[:300] or "empty answer") from None
+        raise Unreadable(output.strip()[:300] or "the answer is empty") from None
 
 
 def _flat(answer: Any, wrapper: str, marks: tuple[str, ...]) -> Iterable[Mapping[str, Any]]:
     """`[[row, …]]`, `[row, …]` and the legacy `[{"stor_pools": [row, …]}]` alike."""
     if not isinstance(answer, list):
-        raise ValueError("not a list")
+        raise ValueError("the answer is not a list")
     for item in answer:
         if isinstance(item, list):
             yield from _flat(item, wrapper, marks)
@@ -205,7 +205,7 @@ def _flat(answer: Any, wrapper: str, marks: tuple[str, ...]) -> Iterable[Mapping
         elif isinstance(item, dict) and any(mark in item for mark in marks):
             yield item
         else:
-            raise ValueError("not a row")
+            raise ValueError("a row has an unknown format")
 
 
 def _is_satellite(item: Mapping[str, Any]) -> bool:
@@ -291,7 +291,7 @@ def _failed(reply: Mapping[str, Any]) -> bool:
 
 def _reply(reply: Mapping[str, Any]) -> str:
     parts = [str(reply.get(key) or "") for key in ("message", "cause", "details")]
-    return "; ".join(part for part in parts if part) or "an error without a text"
+    return "; ".join(part for part in parts if part) or "LINSTOR reported an error without a message"
 
 
 def _number(value: Any) -> int | None:
@@ -306,12 +306,12 @@ class PoolState(StrEnum):
 
     REGISTERED = "registered"
     MISSING = "not registered"
-    OFFLINE = "satellite not online"
+    OFFLINE = "satellite is not online"
     LEAVING = "being evacuated"
-    WITHOUT_DRBD = "without DRBD 9"
+    WITHOUT_DRBD = "DRBD 9 is missing"
     FAULTY = "faulty"
-    FOREIGN = "another kind of pool"
-    MISSIZED = "of another size than its zpool"
+    FOREIGN = "a different kind of pool"
+    MISSIZED = "a different size than its zpool"
 
 
 @dataclass(frozen=True)
@@ -352,9 +352,9 @@ def _satellite_standing(node: str, satellites: Mapping[str, NodeRow]) -> PoolSta
     """What keeps the whole node from being storage; None when nothing does."""
     row = satellites.get(node)
     if row is None:
-        return PoolStanding(node, PoolState.OFFLINE, detail="LINSTOR does not know the node yet")
+        return PoolStanding(node, PoolState.OFFLINE, detail="LINSTOR does not know this node yet")
     if leaving := row.flags & {"EVACUATE", "EVICTED", "DELETE"}:
-        return PoolStanding(node, PoolState.LEAVING, detail=f"flagged {', '.join(sorted(leaving))}")
+        return PoolStanding(node, PoolState.LEAVING, detail=f"it is flagged {', '.join(sorted(leaving))}")
     if not row.online:
         return PoolStanding(node, PoolState.OFFLINE, detail=row.connection)
     if row.without_drbd:
@@ -366,11 +366,11 @@ def _pool_standing(node: str, zpool: str, row: PoolRow | None, size_bytes: int |
     if row is None:
         return PoolStanding(node, PoolState.MISSING)
     if row.provider not in ZFS_PROVIDERS or row.zpool.partition("/")[0] != zpool:
-        return PoolStanding(node, PoolState.FOREIGN, detail=f"{row.provider} on {row.zpool or 'nothing'}")
+        return PoolStanding(node, PoolState.FOREIGN, detail=f"it is {row.provider} on {row.zpool or 'nothing'}")
     if row.errors:
         return PoolStanding(node, PoolState.FAULTY, row.total_kib or 0, "; ".join(row.errors))
     if not row.total_kib:
-        return PoolStanding(node, PoolState.FAULTY, detail="no capacity reported")
+        return PoolStanding(node, PoolState.FAULTY, detail="no capacity is reported")
     if size_bytes and abs(row.total_kib * 1024 - size_bytes) > CAPACITY_TOLERANCE * size_bytes:
         return PoolStanding(node, PoolState.MISSIZED, row.total_kib, f"the zpool has {size_bytes / 1024**3:.1f} GiB")
     return PoolStanding(node, PoolState.REGISTERED, row.total_kib)
@@ -387,7 +387,7 @@ def satellite_evidence(satellite: Mapping[str, Any] | None) -> str:
         return "the operator has no LinstorSatellite for this node"
     conditions = (satellite.get("status") or {}).get("conditions") or ()
     bad = [f"{c['type']}: {c.get('message') or c.get('reason')}" for c in conditions if c.get("status") == "False"]
-    return "; ".join(bad) if conditions else "the operator has not looked at its LinstorSatellite yet"
+    return "; ".join(bad) if conditions else "the operator has not reconciled its LinstorSatellite yet"
 
 
 def ready_endpoint(slices: Iterable[Mapping[str, Any]]) -> bool:

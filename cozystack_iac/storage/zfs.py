@@ -41,9 +41,9 @@ def arity(layout: Layout, count: int) -> str:
     """What is wrong with `count` disks in one pool of this layout; empty when nothing is. More than `ARITY` says is no error."""
     least, _ = ARITY[layout]
     if count < least:
-        return f"{count} disk{'s' if count != 1 else ''} for layout {layout}, which takes at least {least}"
+        return f"{count} disk{'s' if count != 1 else ''} for layout {layout}, which needs at least {least}"
     if layout == "single" and count > 1:
-        return f"{count} disks for layout single, which takes one: striping would lose everything with any one of them"
+        return f"{count} disks for layout single, which takes one: with striping, the loss of any disk loses all data"
     return ""
 
 
@@ -256,7 +256,7 @@ def backout(report: PoolReport, talos: bool) -> tuple[str, ...]:
     match report.state:
         case "created":
             undo = f"destroy {report.pool}"
-            return (_by_hand(report.node, look, talos), f"{_by_hand(report.node, undo, talos)}   # loses what is in it")
+            return (_by_hand(report.node, look, talos), f"{_by_hand(report.node, undo, talos)}   # destroys its data")
         case "failed":
             return (_by_hand(report.node, look, talos),)
         case _:

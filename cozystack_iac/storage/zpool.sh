@@ -103,8 +103,8 @@ inspect() { # identity name: everything that speaks against writing to it
   case "$2" in loop* | zd* | drbd* | dm-* | md* | ram* | zram* | sr*) problem virtual "$1" "$2" "$2 is not a disk"; return ;; esac
   [ -n "$base" ] || { problem missing "$1" "$2" "no such block device"; return; }
   bytes=$(($(cat "$base/size") * 512))
-  [ "$bytes" -ge "$MINIMUM_BYTES" ] || problem small "$1" "$2" "$bytes bytes, the stack file asks for at least $MINIMUM_BYTES"
-  [ "$(cat "$base/ro")" = 0 ] || problem read-only "$1" "$2" "the kernel says that it is read-only"
+  [ "$bytes" -ge "$MINIMUM_BYTES" ] || problem small "$1" "$2" "it has $bytes bytes, but the stack file requires at least $MINIMUM_BYTES"
+  [ "$(cat "$base/ro")" = 0 ] || problem read-only "$1" "$2" "the kernel reports it as read-only"
   carried "$1" "$2" "$base"
   for part in "$base"/*/partition; do
     [ -e "$part" ] || continue
@@ -134,7 +134,7 @@ problems() { # of every disk at once
       *" "*[!\ ]*) problem ambiguous "$identity" "" "several disks have this identity: $names" ;;
     esac
     for name in $names; do
-      case " $seen " in *" $name "*) problem twice "$identity" "$name" "another identity in the list names the same disk" ;; esac
+      case " $seen " in *" $name "*) problem twice "$identity" "$name" "another listed identity matches the same disk" ;; esac
       seen="$seen $name"
       inspect "$identity" "$name"
     done
@@ -145,7 +145,7 @@ arity() { # least number of disks of the layout; single takes exactly one
   number=$(count "$DISKS")
   case "$LAYOUT" in single) least=1 ;; mirror) least=2 ;; raidz1) least=3 ;; raidz2) least=4 ;; raidz3) least=5 ;; *) least=999 ;; esac
   if [ "$number" -lt "$least" ] || { [ "$LAYOUT" = single ] && [ "$number" -ne 1 ]; }; then
-    problem layout "" "" "$number disks for layout $LAYOUT"
+    problem layout "" "" "$number disks do not fit layout $LAYOUT"
   fi
 }
 
@@ -198,12 +198,12 @@ confirm() { # state: the pool is there, healthy, of the wanted layout and on exa
       printf '%s\n' "$found" | grep -qxE "$own" || problem elsewhere "$identity" "$name" "pool $POOL is on: $found"
     done
     [ "$(count "$found")" -le "$(count "$DISKS")" ] ||
-      problem elsewhere "" "" "pool $POOL has more devices than the stack file names: $found"
-    [ "$shape" = "$LAYOUT" ] || problem other-layout "" "" "pool $POOL is $shape, the stack file says $LAYOUT"
+      problem elsewhere "" "" "pool $POOL has more devices than the stack file lists: $found"
+    [ "$shape" = "$LAYOUT" ] || problem other-layout "" "" "pool $POOL is $shape, but the stack file says $LAYOUT"
     [ "$shift_found" = "$ASHIFT" ] ||
-      problem ashift "" "" "pool $POOL has ashift ${shift_found:-unknown}, wanted is $ASHIFT; it cannot be changed later"
+      problem ashift "" "" "pool $POOL has ashift ${shift_found:-unknown}, but $ASHIFT is required; it cannot be changed later"
   )
-  [ -z "$wrong" ] || refuse "a pool $POOL exists already and is not the one that is wanted" "$wrong"
+  [ -z "$wrong" ] || refuse "a pool $POOL already exists and does not match the stack file" "$wrong"
   finish "$1" "" "$extra"
   exit 0
 }
@@ -219,15 +219,15 @@ if printf '%s\n' "$names" | grep -qxF -- "$POOL"; then confirm present; fi
 inspected=$(devices)
 against=$(arity; problems)
 fitting || against="$against
-$(problem versions "" "" "zpool is ${userland:-of unknown version}, the kernel module ${module:-of unknown version}")"
-[ -z "$(printf '%s' "$against" | tr -d '\n')" ] || refuse "not every disk can be used; nothing was wiped or changed" "$against"
+$(problem versions "" "" "zpool is ${userland:-of unknown version}, but the kernel module is ${module:-of unknown version}")"
+[ -z "$(printf '%s' "$against" | tr -d '\n')" ] || refuse "some disks cannot be used; nothing was wiped or changed" "$against"
 if [ "$PHASE" != make ]; then finish fit "" ",\"userland\":\"$(quote "$userland")\",\"module\":\"$(quote "$module")\""; exit 0; fi
 
 case "$LAYOUT" in single) vdev="" ;; *) vdev="$LAYOUT" ;; esac
 # The identities are read again: what follows is the write. No -f, ever.
 [ "$(devices)" = "$inspected" ] && [ "$(count "$inspected")" -eq "$(count "$DISKS")" ] ||
-  refuse "the disks changed while they were looked at; nothing was written" \
-    "$(problem changed "" "" "they were $inspected, now they are $(devices)")"
+  refuse "the disks changed during the check; nothing was written" \
+    "$(problem changed "" "" "they were $inspected, and are now $(devices)")"
 # failmode=continue: an I/O error must not hang every volume of the node. -m none: LINSTOR uses volumes only, and where the root
 # is read-only, as with Talos, mounting /data would fail after the pool was made.
 # shellcheck disable=SC2046,SC2086  # word splitting is the point: a list of devices

@@ -27,7 +27,10 @@ def guidance(cozystack: str, talos: str, *, image: str = "") -> str:
     """All methods for this Cozystack release (`1.6.2`) and its Talos (`v1.13.6`); `image`: an installer of the stack's own."""
     parts = [f"{method.value}\n{_indented(commands(method, cozystack, talos, image=image))}" for method in Method]
     return "\n\n".join(
-        ["How to bring a machine into maintenance mode (choose one; nothing of this is run for you):", *parts]
+        [
+            "How to boot a machine into maintenance mode (choose one method; the program runs none of these commands):",
+            *parts,
+        ]
     )
 
 
@@ -38,21 +41,20 @@ def commands(method: Method, cozystack: str, talos: str, *, image: str = "") -> 
     match method:
         case Method.CLOUD_IMAGE:
             return (
-                f"curl -LO {assets}/nocloud-amd64.raw.xz && xz -d nocloud-amd64.raw.xz\n"
-                "# import nocloud-amd64.raw as a disk image, and start the machine from it without user data\n"
-                "# it counts as installed: the configuration takes effect without another installation"
+                f"curl -LO {assets}/nocloud-amd64.raw.xz && xz -d nocloud-amd64.raw.xz\n# import "
+                "nocloud-amd64.raw as a disk image and start the machine from it without user data\n# "
+                "Talos counts as installed: the configuration takes effect without another installation"
             )
         case Method.BOOT_TO_TALOS:
             return (
-                "# on the Linux that runs there now, as root; the disk is overwritten\n"
-                f"curl -L {BOOT_TO_TALOS} | tar -xz\n"
-                f"./boot-to-talos -yes -mode install -disk <disk> -image {installer}\n"
-                "# without -image it would install a version of its own"
+                "# run as root on the Linux that is installed now; this overwrites the disk\ncurl -L "
+                f"{BOOT_TO_TALOS} | tar -xz\n./boot-to-talos -yes -mode install -disk <disk> -image "
+                f"{installer}\n# without -image it would install its own default version"
             )
         case Method.ISO:
             return (
-                f"curl -LO {assets}/metal-amd64.iso\n"
-                "# boot it by USB stick or the BMC's virtual media; the installation follows with the configuration"
+                f"curl -LO {assets}/metal-amd64.iso\n# boot the machine from it (USB stick or BMC virtual "
+                "media); Talos is installed once the configuration is applied"
             )
         case Method.PXE:
             return (

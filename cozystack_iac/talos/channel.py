@@ -27,12 +27,12 @@ class _Codec(ProtoCodec):
     def encode(self, message: Any, message_type: Any) -> bytes:
         data = super().encode(message, message_type)
         if len(data) > MAX_MESSAGE_BYTES:
-            raise ValueError(f"a request of {len(data)} bytes is larger than a machine accepts")
+            raise ValueError(f"the request of {len(data)} bytes is larger than a machine accepts")
         return data
 
     def decode(self, data: bytes, message_type: Any) -> Any:
         if len(data) > MAX_MESSAGE_BYTES:
-            raise ValueError(f"a reply of {len(data)} bytes is larger than a machine sends")
+            raise ValueError(f"the response of {len(data)} bytes is larger than expected")
         return super().decode(data, message_type)
 
 
@@ -59,7 +59,7 @@ class Http2(H2Protocol):
         self.lost = exc
         self.gone.set()
         if not self.first_word.done():
-            self.first_word.set_exception(exc or ConnectionResetError("closed without a word"))
+            self.first_word.set_exception(exc or ConnectionResetError("the connection was closed without a response"))
             self.first_word.exception()  # looked at, so that an abandoned wait leaves no message in the log
         super().connection_lost(exc)
 

@@ -166,7 +166,7 @@ class Machine:
             text = resource.spec.yaml_spec
             return kind.parse(resource.metadata.id, text if kind.raw else load_spec(text))
         except (ValueError, TypeError, AttributeError, KeyError, YAMLError) as error:
-            what = f"{kind.type}/{resource.metadata.id} has a shape we do not know ({type(error).__name__})"
+            what = f"{kind.type}/{resource.metadata.id} has an unknown format ({type(error).__name__})"
             raise Failed(self.address, _UNKNOWN, what) from None
 
     # etcd -----------------------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class Machine:
         replies = await self._within(deadline_s, lambda: call(request, timeout=deadline_s))
         names = [reply.name for reply in replies if reply.WhichOneof("response") == "name"]
         if not names:
-            raise Failed(self.address, _UNKNOWN, "the pull ended without naming an image")
+            raise Failed(self.address, _UNKNOWN, "the image pull ended without an image name")
         return names[-1]
 
     async def lifecycle_upgrade(self, image: str, deadline_s: float = 900.0) -> None:
@@ -247,7 +247,7 @@ class Machine:
         log = "".join(r.progress.message for r in replies if r.progress.WhichOneof("response") == "message")
         codes = [r.progress.exit_code for r in replies if r.progress.WhichOneof("response") == "exit_code"]
         if not codes or codes[-1] != 0:
-            ended = f"exit code {codes[-1]}" if codes else "no exit code"
+            ended = f"exit code {codes[-1]}" if codes else "without an exit code"
             raise Failed(self.address, _UNKNOWN, f"the installer ended with {ended}: {log[-500:].strip()}")
 
     async def reset(self, *, graceful: bool, reboot: bool = True, wipe: Sequence[str] = ("STATE", "EPHEMERAL")) -> None:
@@ -284,7 +284,7 @@ class Machine:
         for message in messages:
             self._refuse(message.metadata)
         if len(messages) != 1:
-            raise Failed(self.address, _UNKNOWN, f"{len(messages)} answers where one machine was asked")
+            raise Failed(self.address, _UNKNOWN, f"received {len(messages)} answers from one machine")
         return messages[0]
 
     def _refuse(self, metadata: common_pb2.Metadata) -> None:
@@ -311,11 +311,11 @@ class Machine:
         except (StreamTerminatedError, ProtocolError):
             raise self._connection.why_lost() from None
         except TimeoutError as error:
-            raise Unreachable(self.address, f"no answer within the deadline: {self._connection.doing}") from error
+            raise Unreachable(self.address, f"timed out: {self._connection.doing}") from error
         except OSError:
             raise self._connection.why_lost() from None
         except (ValueError, AssertionError) as error:
-            raise Failed(self.address, _UNKNOWN, str(error) or "an answer that cannot be read") from None
+            raise Failed(self.address, _UNKNOWN, str(error) or "the answer cannot be decoded") from None
 
 
 def _service(info: machine_pb2.ServiceInfo) -> facts.Service:

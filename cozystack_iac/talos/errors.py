@@ -27,13 +27,13 @@ class PeerFault(StrEnum):
 
     NOT_TLS = "it does not speak TLS"
     NOT_TALOS = "it is not a Talos machine"
-    WANTS_CERTIFICATE = "it is configured and wants a client certificate"
+    WANTS_CERTIFICATE = "it is already configured and requires a client certificate"
     FOREIGN_CLUSTER = "it belongs to another cluster"
-    MAINTENANCE = "it is in maintenance mode, not configured"
-    FINGERPRINT = "its key is not the pinned one"
-    NAME = "its certificate does not carry this address"
-    CLOCK = "a certificate is not valid at this time: one of the clocks is wrong"
-    OUR_CERTIFICATE = "it refused our client certificate"
+    MAINTENANCE = "it is in maintenance mode and has no configuration"
+    FINGERPRINT = "its certificate fingerprint is not the pinned one"
+    NAME = "its certificate is not valid for this address"
+    CLOCK = "a certificate is not valid at this time; check the clocks"
+    OUR_CERTIFICATE = "it rejected our client certificate"
 
 
 class WrongPeer(TalosError):
@@ -97,5 +97,5 @@ _DEADLINE_EXCEEDED = 4
 def answered(address: str, code: int, text: str) -> TalosError:
     """The error for a gRPC status. Decided by the number alone; texts differ between versions."""
     if code == _DEADLINE_EXCEEDED:
-        return Unreachable(address, text or "no answer within the deadline")
+        return Unreachable(address, text or "timed out")
     return _BY_CODE.get(code, Failed)(address, code, text)

@@ -57,7 +57,7 @@ class Bootstrap:
                     # etcd may live on a machine that does not say: a second bootstrap would split the cluster.
                     self._say("; ".join(f"{v.machine.name}: {v.trouble or 'etcd is starting'}" for v in unknown))
                 elif self._recorded:
-                    self._say(f"the etcd of {', '.join(self._recorded)} does not run")
+                    self._say(f"the etcd of {', '.join(self._recorded)} is not running")
                 else:
                     await self._bootstrap()
                 await asyncio.sleep(LOOK_EVERY_S)
@@ -67,7 +67,7 @@ class Bootstrap:
         views = await self._gate.views()
         members = all_members(views)
         if not members:
-            trouble = next((v.trouble for v in views if v.trouble), "etcd does not run")
+            trouble = next((v.trouble for v in views if v.trouble), "etcd is not running")
             raise TalosError(views[0].machine.address if views else "", trouble)
         return self._ids(members)
 
@@ -76,13 +76,14 @@ class Bootstrap:
         first = self._fleet.control_planes[0]
         try:
             await self._fleet.ask(first, lambda client: client.bootstrap(deadline_s=30))
-            self._say(f"etcd is bootstrapped on {first.name}")
+            self._say(f"etcd has been bootstrapped on {first.name}")
             self._sent = True
         except AlreadyDone:
-            self._say(f"{first.name} was bootstrapped before; waiting for its etcd")
+            self._say(f"etcd was already bootstrapped on {first.name}; waiting for it to start")
         except (NotAuthorized, Rejected) as error:
             raise self._failed(
-                f"{first.name} refuses the bootstrap: {error.text}", "correct the configuration"
+                f"{first.name} rejects the bootstrap: {error.text}",
+                "correct the configuration, then run `pulumi up` again",
             ) from None
         except TalosError as error:
             # Not final, whatever it is: services still start, the clock is not in sync, the machine reboots. Unsupported
@@ -98,15 +99,17 @@ class Bootstrap:
         by_name = {m.name for m in self._fleet.control_planes}
         ours = [m for m in unknown if m.hostname in by_name]
         hint = (
-            "a control plane advertises an address that is not in the inventory, often the VIP: restrict "
-            "etcd's advertised subnets, or correct internalAddress"
+            "a control plane node advertises an address that is not in the inventory, often the VIP: "
+            "restrict etcd's advertised subnets, or correct internalAddress"
             if ours
-            else "remove the member if it is a machine that is gone; otherwise this is another cluster"
+            else (
+                "if the member belongs to a machine that no longer exists, remove it; otherwise this is another cluster"
+            )
         )
         raise StageFailed(
-            "etcd has members that are no control planes of this stack.",
+            "etcd has members that are not control plane nodes of this stack.",
             details={"members": "; ".join(str(m) for m in unknown), "inventory": known},
-            means="this etcd is not (only) ours; nothing was changed",
+            means="this etcd does not belong to this stack alone; nothing was changed",
             next_step=hint,
         )
 
@@ -125,7 +128,7 @@ class Bootstrap:
         voting = sum(member.votes for member in members)
         present = {machine.name for one in members if (machine := owner(one, machines)) is not None}
         open_ = [m.name for m in machines if m.name not in present] + [str(m) for m in members if not m.votes]
-        return f"etcd members: {voting} of {len(machines)}; waiting for {', '.join(open_)}"
+        return f"{voting} of {len(machines)} etcd members can vote; waiting for {', '.join(open_)}"
 
     def _say(self, text: str) -> None:
         self._last = text
@@ -133,15 +136,15 @@ class Bootstrap:
 
     def _expired(self) -> StageFailed:
         return self._failed(
-            f"etcd is not complete ({format_seconds(self._deadline_s)} budget used up).",
-            "look at the console of the machine named above (time servers, boot failures); then run `pulumi up` again",
+            f"etcd is not complete (timed out after {format_seconds(self._deadline_s)}).",
+            "check the console of the machine named above (time sync, boot errors), then run `pulumi up` again",
         )
 
     def _failed(self, what: str, next_step: str) -> StageFailed:
         return StageFailed(
             what,
             details={"last seen": self._last},
-            means="the machines are configured" + ("; etcd was created in this run" if self._sent else ""),
+            means="the machines are configured" + ("; etcd was bootstrapped in this run" if self._sent else ""),
             next_step=next_step,
         )
 

@@ -55,11 +55,11 @@ class Found(StrEnum):
     """How a stage finds a machine."""
 
     FRESH = "in maintenance mode"
-    SAME = "configured as wanted"
-    DIFFERENT = "configured, with an older configuration"
+    SAME = "configured as requested"
+    DIFFERENT = "configured, but with an older configuration"
     FOREIGN = "configured by someone else"
-    STRANGE = "not the machine that was expected"
-    AWAY = "does not answer"
+    STRANGE = "not the expected machine"
+    AWAY = "does not respond"
 
 
 @dataclass(frozen=True)
@@ -87,16 +87,17 @@ class Fleet:
             identity = Identity.from_client_configuration(client_configuration)
         except ValueError as error:
             raise StageFailed(
-                "The cluster's client certificate cannot be used.",
+                "The cluster's client certificate is not usable.",
                 details={"problem": str(error)},
-                means="no configured machine can be talked to; nothing was changed",
-                next_step="look at the resource of the machine secrets in this stack's state",
+                means="the program cannot talk to any configured machine; nothing was changed",
+                next_step="check the machine secrets resource in this stack's state",
             ) from None
         if identity.expires <= datetime.now(UTC):
             raise StageFailed(
-                f"The cluster's client certificate ended on {identity.expires:%Y-%m-%d}.",
+                f"The cluster's client certificate expired on {identity.expires:%Y-%m-%d}.",
                 means="no configured machine accepts it any more; nothing was changed",
-                next_step="run `pulumi refresh`, then `pulumi up`: the certificate is renewed from the machine secrets",
+                next_step="run `pulumi refresh`, then `pulumi up`: this renews the certificate from the machine "
+                "secrets",
             )
         return cls(tuple(machines), identity)
 
@@ -183,7 +184,7 @@ class Fleet:
 
     def summary(self, names: Iterable[str] | None = None, *, most: int = 5) -> str:
         """`cp1 installing, cp2 running`; counts where there are many."""
-        chosen = [(n, self.seen.get(n, "not asked yet")) for n in (names or [m.name for m in self.machines])]
+        chosen = [(n, self.seen.get(n, "not checked yet")) for n in (names or [m.name for m in self.machines])]
         if len(chosen) <= most:
             return "; ".join(f"{name} {text}" for name, text in chosen)
         counts: dict[str, int] = {}

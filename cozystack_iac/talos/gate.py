@@ -43,16 +43,16 @@ def obstacles(views: Sequence[EtcdView]) -> list[str]:
         if view.dormant:
             found.append(f"{name}: etcd has not started")
         elif view.status is None or not view.members:
-            found.append(f"{name}: {view.trouble or 'says nothing about etcd'}")
+            found.append(f"{name}: {view.trouble or 'does not report its etcd status'}")
         elif view.status.errors:
             found.append(f"{name}: {'; '.join(view.status.errors)}")
         elif not view.status.healthy:
-            found.append(f"{name}: {'is still a learner' if view.status.learner else 'knows no leader'}")
+            found.append(f"{name}: {'is still an etcd learner' if view.status.learner else 'has no etcd leader'}")
     leaders = {view.status.leader for view in views if view.status is not None and view.status.leader}
     if len(leaders) > 1:
-        found.append("the control planes follow different leaders: more than one etcd cluster")
+        found.append("the control plane nodes follow different leaders: there is more than one etcd cluster")
     waiting = sorted({str(m) for view in views for m in view.members if not m.votes})
-    return [*found, *(f"member {text} does not vote" for text in waiting)]
+    return [*found, *(f"member {text} cannot vote yet" for text in waiting)]
 
 
 def all_members(views: Sequence[EtcdView]) -> tuple[Member, ...]:
@@ -77,10 +77,10 @@ class Gate:
 
         def expired() -> StageFailed:
             return StageFailed(
-                f"The control planes are not well {when}.",
-                details={str(number): text for number, text in enumerate(last, 1)} or {"last seen": "no answer at all"},
-                means="no control plane was changed since; with one more away etcd could lose its quorum",
-                next_step="bring etcd back to health, then run `pulumi up` again: it continues from here",
+                f"The control plane is not healthy {when}.",
+                details={str(number): text for number, text in enumerate(last, 1)} or {"last seen": "no answer"},
+                means="no further control plane node was changed; if one more went down, etcd could lose its quorum",
+                next_step="repair etcd, then run `pulumi up` again: it continues from here",
             )
 
         async with budget(deadline_s, expired):
@@ -125,7 +125,7 @@ class Gate:
         except WrongPeer:
             return ""  # it speaks TLS and wants to know who asks
         except (TalosError, TimeoutError):
-            return f"{machine.name}: the API server does not answer"
+            return f"{machine.name}: the API server does not respond"
         return ""
 
 

@@ -38,7 +38,7 @@ class Identity:
         names = ("caCertificate", "clientCertificate", "clientKey")
         missing = [name for name in names if not configuration.get(name)]
         if missing:
-            raise ValueError(f"the client configuration lacks {', '.join(missing)}")
+            raise ValueError(f"the client configuration is missing {', '.join(missing)}")
         ca, certificate, key = (_pem(name, configuration[name]) for name in names)
         return cls._checked(ca, certificate, key)
 
@@ -56,7 +56,7 @@ class Identity:
         try:
             _ = identity.context, identity.expires
         except (ssl.SSLError, ValueError):
-            raise ValueError("the client certificate, its key or its CA is unusable") from None
+            raise ValueError("the client certificate, its key or its CA is not usable") from None
         return identity
 
     @cached_property
@@ -110,4 +110,4 @@ def _pem(name: str, text: str) -> str:
     try:
         return base64.b64decode(text, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
-        raise ValueError(f"{name} is neither PEM nor base64 of PEM") from None
+        raise ValueError(f"{name} is neither PEM nor base64-encoded PEM") from None

@@ -15,128 +15,129 @@ from cozystack_iac.talos.probe import Answer, Facts, Standing, Target, listed, w
 NODE_001 = Rule(
     "NODE-001",
     ERROR,
-    title="every machine answers",
-    why="nothing can be checked or configured on a machine that does not answer",
-    remedy="switch it on, boot it into maintenance mode, correct the address",
+    title="Every machine responds",
+    why="a machine that does not respond can be neither checked nor configured",
+    remedy="turn the machine on, boot it into maintenance mode, or correct its address",
 )
 NODE_002 = Rule(
     "NODE-002",
     ERROR,
-    title="the Talos port is open",
-    why="the host is up, but Talos is not listening: another system runs there, or Talos has not come up",
-    remedy="boot the machine into Talos' maintenance mode",
+    title="The Talos API port is open",
+    why="the host is up, but Talos is not listening: either another system is running, or Talos has not started yet",
+    remedy="boot the machine into Talos maintenance mode",
 )
 NODE_003 = Rule(
     "NODE-003",
     ERROR,
-    title="it is Talos that answers",
-    why="a configuration with all the cluster's secrets would be sent to a stranger",
+    title="The machine runs Talos",
+    why="the configuration, with all of the cluster's secrets, would be sent to an unknown host",
     remedy="correct the address",
 )
 NODE_004 = Rule(
     "NODE-004",
     ERROR,
-    title="the machine has no configuration yet",
-    why="it belongs to another cluster, or to an earlier run that this stack's state no longer knows",
-    remedy="reset it, or take it out of the inventory",
+    title="The machine has no configuration yet",
+    why="it belongs to another cluster, or to an earlier run that this stack's state does not contain",
+    remedy="reset the machine, or remove it from the inventory",
 )
 NODE_005 = Rule(
     "NODE-005",
     WARNING,
-    title="a configured machine is approved for reset",
-    why="its configuration and its system disk are given up",
-    remedy="bring it into maintenance mode",
+    title="A configured machine is approved for reset",
+    why="its configuration and its system disk are wiped",
+    remedy="boot the machine into maintenance mode",
 )
 NODE_006 = Rule(
     "NODE-006",
     ERROR,
-    title="certificates and clocks fit",
-    why="machine and workstation would not trust each other, and etcd does not start with wrong clocks",
-    remedy="set the clocks; compare addresses and certificate names",
+    title="Certificates and clocks are valid",
+    why="the machine and this workstation would not trust each other, and etcd does not start with wrong clocks",
+    remedy="correct the clocks, and compare the address with the names in the certificate",
 )
 NODE_007 = Rule(
     "NODE-007",
     ERROR,
-    title="the machine has come to rest",
-    why="what it says now will not be true in a minute",
-    remedy="wait until it is back, then preview again",
+    title="The machine has finished booting",
+    why="its state is about to change, so its answers are not reliable yet",
+    remedy="wait until it is up, then run the preview again",
 )
 NODE_008 = Rule(
     "NODE-008",
     ERROR,
-    title="the machine has the pinned key",
-    why="somebody else may be answering in its place",
-    remedy="compare with the fingerprint on the machine's console",
+    title="The certificate fingerprint is the pinned one",
+    why="a different host may be answering at this address",
+    remedy="compare it with the fingerprint on the machine's console",
 )
 NODE_009 = Rule(
     "NODE-009",
     ERROR,
-    title="the machine runs the Talos its configuration is made for",
-    why="an older Talos refuses documents it does not know; a newer one may read them differently",
+    title="The machine runs the Talos version that its configuration is made for",
+    why="an older Talos rejects documents it does not know, and a newer one may interpret them differently",
     remedy="boot the image of the pinned version, or set talos.version",
 )
 NODE_010 = Rule(
     "NODE-010",
     ERROR,
-    title="the machine answers every question",
-    why="an answer that could not be had is unknown, not fine",
-    remedy="preview again; look at the machine's console when it stays",
+    title="The machine answers every question",
+    why="a missing answer means unknown, not healthy",
+    remedy="run the preview again; if the problem persists, check the machine's console",
 )
 NODE_011 = Rule(
     "NODE-011",
     ERROR,
-    title="no machine is listed twice",
+    title="Every machine is listed once",
     why="the second configuration would overwrite the first, and etcd would wait for a member that does not exist",
     remedy="correct the addresses",
 )
 NODE_012 = Rule(
     "NODE-012",
     WARNING,
-    title="disks of different machines have different identities",
-    why="either a machine is listed twice under two network cards, or cloned disks share a name and cannot be told apart",
-    remedy="give virtual disks their own serial numbers",
+    title="Disks of different machines have different identities",
+    why="either a machine is listed twice under two network interfaces, or cloned disks share an identity "
+    "and cannot be told apart",
+    remedy="give virtual disks unique serial numbers",
 )
 NODE_013 = Rule(
     "NODE-013",
     ERROR,
-    title="the link exists",
+    title="The link exists",
     why="addresses and the VIP would be configured on a link that the machine does not have",
-    remedy="name one of the machine's links",
+    remedy="set a link that the machine has",
 )
 NODE_014 = Rule(
     "NODE-014",
     ERROR,
-    title="the VIP's link has an address in the VIP's subnet",
-    why="the VIP would be unreachable for the other machines: etcd members would wait in `Preparing` for ever",
-    remedy="name the link with the machine's own address, or give the link one",
+    title="The VIP's link has an address in the VIP's subnet",
+    why="other machines could not reach the VIP, and etcd members would stay in `Preparing`",
+    remedy="set the link that has the machine's own address, or give the link an address",
 )
 NODE_015 = Rule(
     "NODE-015",
     WARNING,
-    title="the internal address is on the machine",
-    why="kubelet and etcd would advertise an address that the machine does not have",
-    remedy="correct internalAddress; addresses of a 1:1 NAT belong into publicAddress",
+    title="The machine has its internal address",
+    why="the kubelet and etcd would advertise an address that the machine does not have",
+    remedy="correct internalAddress; 1:1 NAT addresses belong in publicAddress",
 )
 NODE_016 = Rule(
     "NODE-016",
     ERROR,
-    title="nobody carries the VIP yet",
-    why="another cluster or machine is using the address: the API would answer from there",
+    title="The VIP is not in use yet",
+    why="another cluster or machine uses the address, so the API would be served from there",
     remedy="choose another VIP, or free this one",
 )
 NODE_017 = Rule(
     "NODE-017",
     NOTE,
-    title="live checks were skipped",
-    why="nothing is known about the machines; skipped is not passed",
-    remedy="preview with checks: live from a place that reaches the machines",
+    title="The live checks ran",
+    why="the machines were not checked; skipped does not mean passed",
+    remedy="run the preview with checks: live from a place that can reach the machines",
 )
 NODE_018 = Rule(
     "NODE-018",
     WARNING,
-    title="the machine's clock is right",
-    why="etcd does not start before the clocks agree",
-    remedy="make a time server reachable for it, or set its hardware clock",
+    title="The machine's clock is correct",
+    why="the etcd service does not start until the clock is synchronized",
+    remedy="give the machine access to a time server, or set its hardware clock",
 )
 
 
@@ -148,7 +149,7 @@ def judge(answers: Sequence[Answer], contract: str) -> list[Finding]:
 def skipped(count: int) -> Finding:
     """What a preview without live checks has to say for itself."""
     return NODE_017.at(
-        "cozystack:checks", problem=f"{count} machine(s) were not asked", fix="run a preview with checks: live"
+        "cozystack:checks", problem=f"{count} machine(s) were not checked", fix="run a preview with checks: live"
     )
 
 
@@ -159,8 +160,8 @@ def _machine(answer: Answer, contract: str) -> Iterator[Finding]:
     if answer.facts is None:
         yield NODE_010.at(
             answer.target.path,
-            problem=f"{who(answer)} is in maintenance mode but did not say everything: {answer.seen}",
-            fix="preview again; look at the machine's console when it stays",
+            problem=f"{who(answer)} is in maintenance mode but did not answer every question: {answer.seen}",
+            fix="run the preview again; if the problem persists, check the machine's console",
         )
         return
     yield from _clock(answer)
@@ -175,24 +176,27 @@ def _standing(answer: Answer) -> Iterator[Finding]:
         case Standing.UNREACHABLE:
             yield NODE_001.at(
                 target.path,
-                problem=f"{name} does not answer: {answer.seen}",
-                fix=f"boot it into maintenance mode, and check that this workstation reaches port {target.port}{_lease(target)}",
+                problem=f"{name} does not respond: {answer.seen}",
+                fix="boot it into maintenance mode, and check that this workstation can reach port "
+                f"{target.port}{_lease(target)}",
             )
         case Standing.REFUSED:
             yield NODE_002.at(
                 target.path,
                 problem=f"{name} refuses connections on port {target.port}",
-                fix=f"boot it into Talos' maintenance mode{_lease(target)}",
+                fix=f"boot it into Talos maintenance mode{_lease(target)}",
             )
         case Standing.NOT_TALOS:
-            yield NODE_003.at(target.path, problem=f"{name} is not Talos: {answer.seen}", fix="correct the address")
+            yield NODE_003.at(
+                target.path, problem=f"{name} is not running Talos: {answer.seen}", fix="correct the address"
+            )
         case Standing.FOREIGN:
             yield _foreign(answer)
         case Standing.TLS_PROBLEM:
             yield _tls(answer)
         case Standing.REBOOTING:
             yield NODE_007.at(
-                target.path, problem=f"{name} is on its way: {answer.seen}", fix="preview again in a minute"
+                target.path, problem=f"{name} is still booting: {answer.seen}", fix="run the preview again in a minute"
             )
 
 
@@ -200,7 +204,7 @@ def _lease(target: Target) -> str:
     """Whoever gives a static address only would wait for it for ever: the machine gets it with its configuration."""
     if not target.static or target.address != target.maintenance:
         return ""
-    return "; before it is configured it has the address DHCP gave it: name that as maintenanceAddress"
+    return "; until it is configured it has its DHCP address: set that as maintenanceAddress"
 
 
 def _foreign(answer: Answer) -> Finding:
@@ -208,14 +212,14 @@ def _foreign(answer: Answer) -> Finding:
     if target.reset_reason is not None:
         return NODE_005.at(
             target.path,
-            problem=f"{who(answer)} is configured and approved for reset ({target.reset_reason})",
-            fix="reset it with its own talosconfig, or boot it with talos.experimental.wipe=system; "
-            "the rollout waits until it is in maintenance mode",
+            problem=f"{who(answer)} is already configured and approved for reset ({target.reset_reason})",
+            fix="reset it with its own talosconfig, or boot it with talos.experimental.wipe=system; the "
+            "rollout waits until it is in maintenance mode",
         )
     return NODE_004.at(
         target.path,
         problem=f"{who(answer)} is {answer.seen}",
-        fix="take it out of the inventory; or approve its reset: reset: {approved: true, reason: …}",
+        fix="remove it from the inventory, or approve its reset: reset: {approved: true, reason: …}",
     )
 
 
@@ -225,12 +229,13 @@ def _tls(answer: Answer) -> Finding:
         return NODE_008.at(
             answer.target.path,
             problem=f"{who(answer)}: {answer.seen}",
-            fix="compare with the fingerprint on the machine's console, and correct the pin if the machine is right",
+            fix="compare it with the fingerprint on the machine's console, and correct the pinned one if the "
+            "machine is right",
         )
     return NODE_006.at(
         answer.target.path,
         problem=f"{who(answer)}: {answer.seen}",
-        fix="compare the clocks of machine and workstation, and the names in the certificate",
+        fix="compare the clocks of the machine and this workstation, and the names in the certificate",
     )
 
 
@@ -239,8 +244,8 @@ def _clock(answer: Answer) -> Iterator[Finding]:
         minutes = answer.clock_skew.total_seconds() / 60
         yield NODE_018.at(
             answer.target.path,
-            problem=f"{who(answer)}: its certificate is {minutes:.0f} min away from this workstation's clock",
-            fix="check that it reaches a time server; etcd waits until its time is in sync",
+            problem=f"{who(answer)}: its clock is about {minutes:.0f} min off from this workstation's clock",
+            fix="make sure that it can reach a time server; etcd waits until its time is in sync",
         )
 
 
@@ -249,22 +254,22 @@ def _version(answer: Answer, facts: Facts, contract: str) -> Iterator[Finding]:
     if running is None or made_for is None:
         yield NODE_010.at(
             answer.target.path,
-            problem=f"{who(answer)} says its version is {facts.version!r}",
-            fix=f"boot it from the image of {contract}",
+            problem=f"{who(answer)} reports the unknown version {facts.version!r}",
+            fix=f"boot it from the {contract} image",
         )
     elif running.series != made_for.series:
         older = running < made_for
         yield NODE_009.at(
             answer.target.path,
-            problem=f"{who(answer)} runs Talos {facts.version}, configurations are made for {contract}",
-            fix=f"boot it from the image of {contract}{'' if older else ', or set talos.version'}",
+            problem=f"{who(answer)} runs Talos {facts.version}, but the configuration is made for {contract}",
+            fix=f"boot it from the {contract} image{'' if older else ', or set talos.version'}",
             severity=ERROR if older else WARNING,
         )
     elif running != made_for:
         yield NODE_009.at(
             answer.target.path,
-            problem=f"{who(answer)} runs Talos {facts.version}, the pin is {contract}",
-            fix="nothing now: it is upgraded to the pinned image after the bootstrap",
+            problem=f"{who(answer)} runs Talos {facts.version}, but {contract} is pinned",
+            fix="no action needed: it is upgraded to the pinned image after the bootstrap",
             severity=NOTE,
         )
 
@@ -275,7 +280,7 @@ def _network(answer: Answer, facts: Facts) -> Iterator[Finding]:
     if not target.static and target.internal not in on_machine:
         yield NODE_015.at(
             target.path,
-            problem=f"{who(answer)} has no address {target.internal}; it has {listed(_usable(facts))}",
+            problem=f"{who(answer)} does not have the address {target.internal}; it has {listed(_usable(facts))}",
             fix="correct internalAddress",
         )
     link = next((k for k in facts.links if target.link in (k.name, *k.alt_names)), None) if target.link else None
@@ -283,14 +288,14 @@ def _network(answer: Answer, facts: Facts) -> Iterator[Finding]:
         physical = sorted(k.name for k in facts.links if k.physical or k.kind)
         yield NODE_013.at(
             f"{target.path}.link",
-            problem=f"{who(answer)} has no link {target.link}",
+            problem=f"{who(answer)} does not have the link {target.link}",
             fix=f"use one of {listed(physical)}",
         )
     elif link is not None and not link.up:
         yield NODE_013.at(
             f"{target.path}.link",
             problem=f"{who(answer)}: link {link.name} is down",
-            fix="connect it",
+            fix="connect the cable or the virtual NIC",
             severity=WARNING,
         )
     elif target.vip and not target.static:
@@ -309,8 +314,9 @@ def _vip_subnet(answer: Answer, facts: Facts, link: str | None) -> Iterator[Find
         addresses = listed(str(i) for i in there if not i.ip.is_link_local) if there else "none"
         yield NODE_014.at(
             f"{target.path}.link",
-            problem=f"{who(answer)}: link {carrier} has no address in the subnet of the VIP {vip} (it has: {addresses})",
-            fix="name the link that has one",
+            problem=f"{who(answer)}: link {carrier} has no address in the subnet of the VIP {vip} (its addresses: "
+            f"{addresses})",
+            fix="set the link that has one",
         )
 
 
@@ -320,8 +326,8 @@ def _vip_taken(answers: Sequence[Answer]) -> Iterator[Finding]:
         if answer.target.vip and answer.target.vip in carried:
             yield NODE_016.at(
                 "cozystack:talos.vip",
-                problem=f"{answer.target.name} has the VIP {answer.target.vip} as its own address",
-                fix="choose an address that no machine has",
+                problem=f"{answer.target.name} already has the VIP {answer.target.vip} as one of its addresses",
+                fix="choose an address that no machine uses",
             )
 
 
@@ -337,7 +343,7 @@ def _twice(answers: Sequence[Answer]) -> Iterator[Finding]:
         for name in {d.wwid or d.serial for d in facts.disks if d.physical} - {""}:
             by_disk[name].append(answer)
     said: set[frozenset[str]] = set()
-    for rule, what, groups in ((NODE_011, "network card", by_mac), (NODE_012, "disk", by_disk)):
+    for rule, what, groups in ((NODE_011, "network interface", by_mac), (NODE_012, "disk", by_disk)):
         for identity, group in sorted(groups.items()):
             names = frozenset(a.target.name for a in group)
             if len(group) < 2 or names in said:
@@ -345,7 +351,7 @@ def _twice(answers: Sequence[Answer]) -> Iterator[Finding]:
             said.add(names)
             listed = ", ".join(f"{a.target.name} ({a.at})" for a in group)
             yield rule.at(
-                group[1].target.path, problem=f"{listed} have the same {what} {identity}", fix="correct the addresses"
+                group[1].target.path, problem=f"{listed} have the same {what}: {identity}", fix="correct the addresses"
             )
 
 

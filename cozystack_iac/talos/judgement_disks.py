@@ -18,71 +18,71 @@ INSTALL_COMFORT_BYTES = 50 * 1000**3  # Cozystack's minimal system disk (50 GB)
 DSK_001 = Rule(
     "DSK-001",
     ERROR,
-    title="the install disk exists",
-    why="Talos would not be installed, or on a disk nobody chose",
-    remedy="name one of the machine's disks",
+    title="The install disk exists",
+    why="Talos would not be installed, or would be installed on the wrong disk",
+    remedy="set one of the machine's disks",
 )
 DSK_002 = Rule(
     "DSK-002",
     ERROR,
-    title="the install disk is exactly one",
-    why="Talos takes the first that matches, and that may be a data disk",
-    remedy="name it by wwid or serial",
+    title="The install disk matches exactly one disk",
+    why="Talos takes the first match, which may be a data disk",
+    remedy="identify it by wwid or serial",
 )
 DSK_003 = Rule(
     "DSK-003",
     ERROR,
-    title="disk expressions can be judged",
-    why="a disk that could not be checked is not written to",
-    remedy="name the disk by wwid, serial or byId",
+    title="Disk selectors can be evaluated",
+    why="the program does not write to a disk that it could not check",
+    remedy="identify the disk by wwid, serial or byId",
 )
 DSK_004 = Rule(
     "DSK-004",
     ERROR,
-    title="every data disk exists",
-    why="the machine would be left without its part of the storage",
-    remedy="name one of the machine's disks",
+    title="Every data disk exists",
+    why="the node would not have its part of the storage",
+    remedy="set one of the machine's disks",
 )
 DSK_005 = Rule(
     "DSK-005",
     ERROR,
-    title="every data disk is exactly one",
-    why="which of them would be given to ZFS is a matter of luck",
-    remedy="name it by wwid or serial",
+    title="Every data disk matches exactly one disk",
+    why="which of the disks ZFS gets would be a matter of chance",
+    remedy="identify it by wwid or serial",
 )
 DSK_006 = Rule(
     "DSK-006",
     ERROR,
-    title="data disks are not the system disk",
-    why="the pool would be made over the operating system",
-    remedy="name another disk",
+    title="Data disks are not the system disk",
+    why="the pool would overwrite the operating system",
+    remedy="set a different disk",
 )
 DSK_007 = Rule(
     "DSK-007",
     ERROR,
-    title="data disks are different disks",
-    why="a mirror of a disk with itself protects nothing",
-    remedy="name each disk once",
+    title="Every data disk is listed once",
+    why="mirroring a disk with itself protects nothing",
+    remedy="list each disk once",
 )
 DSK_009 = Rule(
     "DSK-009",
     ERROR,
-    title="the install disk is large enough",
-    why="the installation succeeds, and images do not fit later",
+    title="The install disk is large enough",
+    why="the installation succeeds, but later the disk has no room for images",
     remedy="choose a larger disk",
 )
 DSK_010 = Rule(
     "DSK-010",
     ERROR,
-    title="disks can be written",
-    why="neither Talos nor ZFS can use it",
+    title="Disks are writable",
+    why="neither Talos nor ZFS can use a read-only disk",
     remedy="choose another disk, or remove its write protection",
 )
 DSK_011 = Rule(
     "DSK-011",
     WARNING,
-    title="Talos is on the disk the inventory names",
-    why="a machine booted from a disk image is not installed again: it stays on the disk it is on",
+    title="Talos runs from the disk named in the inventory",
+    why="Talos is not reinstalled on a machine that was booted from a disk image; it stays on its current disk",
     remedy="correct installDisk, or boot from the ISO",
 )
 
@@ -106,9 +106,9 @@ def judge_disks(answer: Answer, facts: Facts) -> Iterator[Finding]:
         if disk is None:
             continue
         if disk.name in system:
-            yield DSK_006.at(place, problem=f"{who(answer)}: {disk} is its system disk", fix="name another disk")
+            yield DSK_006.at(place, problem=f"{who(answer)}: {disk} is its system disk", fix="set a different disk")
         elif disk.name in given:
-            yield DSK_007.at(place, problem=f"{who(answer)}: {disk} is listed twice", fix="name each disk once")
+            yield DSK_007.at(place, problem=f"{who(answer)}: {disk} is listed twice", fix="list each disk once")
         else:
             yield from _residue(answer, facts, disk, place)
         given.add(disk.name)
@@ -121,15 +121,15 @@ def _the_one(
     try:
         disks = matching(wanted, facts.disks)
     except Unjudged as term:
-        problem = f"{who(answer)}: `{term}` is beyond the expressions that can be judged here"
-        return None, [DSK_003.at(place, problem=problem, fix="name the disk by wwid, serial or byId")]
+        problem = f"{who(answer)}: the selector `{term}` cannot be evaluated here"
+        return None, [DSK_003.at(place, problem=problem, fix="identify the disk by wwid, serial or byId")]
     if not disks:
         candidates = [disk for disk in facts.disks if disk.physical]
         problem = f"{who(answer)}: {wanted} matches none of its {len(candidates)} disks"
-        return None, [none.at(place, problem=problem, fix=f"its disks are {listed(map(str, candidates))}")]
+        return None, [none.at(place, problem=problem, fix=f"use one of its disks: {listed(map(str, candidates))}")]
     if len(disks) > 1:
         problem = f"{who(answer)}: {wanted} matches {len(disks)} disks: {listed(map(str, disks))}"
-        return None, [several.at(place, problem=problem, fix="name it by wwid or serial")]
+        return None, [several.at(place, problem=problem, fix="identify it by wwid or serial")]
     [disk] = disks
     readonly = [DSK_010.at(place, problem=f"{who(answer)}: {disk} is read-only", fix="choose another disk")]
     return disk, readonly if disk.readonly else []
@@ -139,19 +139,19 @@ def _install_disk(answer: Answer, facts: Facts, disk: Disk, place: str) -> Itera
     if disk.size_bytes < INSTALL_COMFORT_BYTES:
         yield DSK_009.at(
             place,
-            problem=f"{who(answer)}: {disk} is small",
-            fix=f"use at least {size(INSTALL_MINIMUM_BYTES)}; Cozystack asks for 50 GB",
+            problem=f"{who(answer)}: {disk} is too small",
+            fix=f"use at least {size(INSTALL_MINIMUM_BYTES)}; Cozystack recommends 50 GB",
             severity=ERROR if disk.size_bytes < INSTALL_MINIMUM_BYTES else WARNING,
         )
     if facts.system_disk and facts.system_disk != disk.name:
         yield DSK_011.at(
             place,
-            problem=f"{who(answer)} runs from /dev/{facts.system_disk}, the inventory says {disk}",
-            fix="correct installDisk, or boot it from the ISO",
+            problem=f"{who(answer)} runs from /dev/{facts.system_disk}, but the inventory names {disk}",
+            fix="correct installDisk, or boot the machine from the ISO",
         )
 
 
-_KEPT = "the pool of this cluster is kept as it is, when it is on just the disks that are named here; of any other, "
+_KEPT = "if this is the cluster's own pool on exactly the disks listed here, it is kept as it is; otherwise "
 
 
 def _residue(answer: Answer, facts: Facts, disk: Disk, place: str) -> Iterator[Finding]:
@@ -166,7 +166,7 @@ def _residue(answer: Answer, facts: Facts, disk: Disk, place: str) -> Iterator[F
             continue
         yield TRACES[kind].rule.at(
             place,
-            problem=f"{who(answer)}: {disk} carries {listed(evidence)}",
+            problem=f"{who(answer)}: {disk} contains {listed(evidence)}",
             fix=(_KEPT if pool else "") + TRACES[kind].rule.remedy,
             command="\n".join(commands(kind, talos=True, insecure=insecure, **words)),
             severity=WARNING if pool else ERROR,

@@ -53,7 +53,7 @@ def _block(role: str, effect: str, members: Mapping[str, Change]) -> Iterator[st
         yield f"  only {name}"
         yield from (f"    {line}" for line in own[name])
     if len(with_own) > MOST_MACHINES:
-        yield f"  and {len(with_own) - MOST_MACHINES} more machines with lines of their own"
+        yield f"  and {len(with_own) - MOST_MACHINES} more machines with changes of their own"
 
 
 def _listed(names: Sequence[str], most: int = 8) -> str:

@@ -106,9 +106,9 @@ class Answer:
         """What was seen, for people."""
         error = self.evidence.error
         if self.standing is Standing.FOREIGN and self.evidence.peer is not None:
-            return f"a configured Talos machine that calls itself {self.evidence.peer.common_name or 'nothing'}"
+            return f"a configured Talos machine with the certificate name {self.evidence.peer.common_name or 'unknown'}"
         if error is not None:
-            return error.text or "it did not say why"
+            return error.text or "no reason given"
         return str(self.evidence.status) if self.evidence.status is not None else self.standing.value
 
 
@@ -222,7 +222,7 @@ async def _deadline(address: str, deadline_s: float) -> AsyncIterator[None]:
         async with asyncio.timeout(deadline_s):
             yield
     except TimeoutError:
-        raise Unreachable(address, "no answer within the deadline") from None
+        raise Unreachable(address, "timed out") from None
 
 
 def who(answer: Answer) -> str:

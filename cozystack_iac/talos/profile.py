@@ -31,30 +31,30 @@ MOST_BYTES = 256 * 1024  # a profile has some 2 KiB
 IMG_001 = Rule(
     "IMG-001",
     ERROR,
-    title="the image profile can be read",
-    why="it names the Talos version that machines are configured for and upgraded to, and no other is guessed",
+    title="The image profile is readable",
+    why="it determines the Talos version that machines are configured for and upgraded to",
     remedy="make the file or URL readable, or use the release's image: talos.image: {fromRelease: true}",
 )
 IMG_002 = Rule(
     "IMG-002",
     WARNING,
-    title="the pinned image is the release's",
-    why="the release was tested with the kernel, DRBD and ZFS of its own image; with another one you are the first",
+    title="The pinned image is the release's image",
+    why="the release was tested with the kernel, DRBD and ZFS of its own image only",
     remedy="use the release's image: talos.image: {fromRelease: true}",
 )
 IMG_003 = Rule(
     "IMG-003",
     ERROR,
-    title="the image has the extensions the site needs",
-    why="machines that run it could make no volume",
-    remedy="use a profile with these extensions",
+    title="The image has the extensions that the site needs",
+    why="machines that run this image could not create volumes",
+    remedy="use a profile that includes these extensions",
 )
 IMG_004 = Rule(
     "IMG-004",
     WARNING,
-    title="the image is Cozystack's, or a mirror of it",
-    why="no machine is upgraded to an image of which nothing is known, and plain images have neither DRBD nor ZFS",
-    remedy="use the release's image, or a mirror whose repository is called `talos`",
+    title="The image is Cozystack's image or a mirror of it",
+    why="machines are not upgraded to an unknown image, and plain Talos images have neither DRBD nor ZFS",
+    remedy="use the release's image, or a mirror whose repository is named `talos`",
 )
 
 
@@ -78,15 +78,13 @@ def parse(text: str) -> Profile:
         base = inputs["baseInstaller"]["imageRef"]
         references = [str(one["imageRef"]) for one in inputs["systemExtensions"]]
     except (YAMLError, ValueError, RecursionError):
-        raise BadProfile("it is not YAML") from None
+        raise BadProfile("it is not valid YAML") from None
     except (KeyError, TypeError):
-        raise BadProfile(
-            "it has not the shape of an image profile: version, input.baseInstaller, systemExtensions"
-        ) from None
+        raise BadProfile("it is not an image profile with version, input.baseInstaller and systemExtensions") from None
     if not isinstance(version, str) or _talos_version(version) is None:
-        raise BadProfile(f"its version is {str(version)[:40]!r}, which is no Talos version")
+        raise BadProfile(f"its version {str(version)[:40]!r} is not a Talos version")
     if (of_base := talos_of(str(base))) != version:
-        raise BadProfile(f"it is for Talos {version} and based on an installer of {of_base or 'unknown version'}")
+        raise BadProfile(f"it is for Talos {version}, but its base installer is {of_base or 'of an unknown version'}")
     return Profile(version, {_repository(reference): reference for reference in references})
 
 
@@ -105,29 +103,29 @@ def read(source: str, root: Path) -> str:
 
 def _fetched(url: str) -> str:
     if not url.startswith("https://"):
-        raise BadProfile("only https URLs are read: anybody on the way could pin an image of theirs")
+        raise BadProfile("only https URLs are allowed, because anyone on the path could otherwise replace the image")
     try:
         with (
             httpx.Client(timeout=FETCH_S, follow_redirects=True, event_hooks={"request": [_refuse_plain]}) as client,
             client.stream("GET", url, headers={"Cache-Control": "no-cache"}) as response,
         ):
             if response.status_code != httpx.codes.OK:
-                raise BadProfile(f"the server answers {response.status_code} {response.reason_phrase}")
+                raise BadProfile(f"the server returned {response.status_code} {response.reason_phrase}")
             content = b""
             for piece in response.iter_bytes():
                 content += piece
                 if len(content) > MOST_BYTES:
                     break
     except httpx.InvalidURL:
-        raise BadProfile("it is not a URL") from None
+        raise BadProfile("it is not a valid URL") from None
     except httpx.HTTPError as error:
-        raise BadProfile(f"it cannot be fetched: {str(error) or type(error).__name__}") from None
+        raise BadProfile(f"it cannot be downloaded: {str(error) or type(error).__name__}") from None
     return _text(content)
 
 
 def _refuse_plain(request: httpx.Request) -> None:
     if request.url.scheme != "https":
-        raise BadProfile(f"it leads to {request.url.host} without https")
+        raise BadProfile(f"it redirects to {request.url.host} without https")
 
 
 def _text(content: bytes) -> str:
@@ -192,12 +190,12 @@ def _with_profile(site: Site, root: Path) -> Iterator[Finding]:
         return
     site.pinned_by(profile.version)
     if missing := [name for name in site.talos.extensions if name not in profile.extensions]:
-        problem = f"{name} has no extension {', '.join(missing)}"
+        problem = f"{name} does not include the extension {', '.join(missing)}"
         yield IMG_003.at(path, problem=problem, fix="use the profile of a Cozystack release")
     release = releases.find(site.cluster.cozystack)
     if release is not None and profile.version != release.talos:
-        problem = f"{name} pins Talos {profile.version}, Cozystack {release.version} pins {release.talos}"
-        yield IMG_002.at(path, problem=problem, fix="use the profile of the same release, or leave talos.image out")
+        problem = f"{name} pins Talos {profile.version}, but Cozystack {release.version} pins {release.talos}"
+        yield IMG_002.at(path, problem=problem, fix="use the profile of the same release, or remove talos.image")
 
 
 def drift(site: Site) -> Iterator[Finding]:
@@ -218,10 +216,10 @@ def _image(release: Release, path: str, image: str) -> Iterator[Finding]:
     version = talos_of(image)
     if not tuned(image):
         fix = f"use {releases.TALOS_IMAGE}:{release.talos}, or a mirror of it"
-        yield IMG_004.at(path, problem=f"{image} is not known to be Cozystack's", fix=fix)
+        yield IMG_004.at(path, problem=f"{image} is not known to be a Cozystack image", fix=fix)
     if version is None and _tag(image) != f"v{release.version}":
-        problem = f"the tag of {image} does not say which Talos it is; {release.talos} is expected of it"
+        problem = f"the tag of {image} does not name a Talos version; {release.talos} is assumed"
         yield IMG_002.at(path, problem=problem, fix=f"use the tag {release.talos}", severity=NOTE)
     elif version is not None and version != release.talos:
-        problem = f"{image} is Talos {version}, Cozystack {release.version} pins {release.talos}"
+        problem = f"{image} is Talos {version}, but Cozystack {release.version} pins {release.talos}"
         yield IMG_002.at(path, problem=problem, fix=f"use the tag {release.talos}")

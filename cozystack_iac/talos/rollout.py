@@ -67,7 +67,7 @@ class Rollout:
         for wish in self._wishes:
             by_standing[sights[wish.machine.name].found].append(wish)
         if adopted := [w.machine.name for w in by_standing[Found.SAME]]:
-            self._progress.say(f"configured already, left alone: {_names(adopted)}")
+            self._progress.say(f"already configured and left unchanged: {_names(adopted)}")
         settling = [w for w in by_standing[Found.SAME] if not _is_up(sights[w.machine.name])]
         await self._begin(by_standing[Found.FRESH], settling)
         await self._change(by_standing[Found.DIFFERENT])
@@ -112,17 +112,19 @@ class Rollout:
             raise StageFailed(
                 f"{len(foreign)} of {len(sights)} machines cannot be configured by this stack.",
                 details={name: f"{machines[name].address}: {sight.text}" for name, sight in foreign.items()},
-                means="no machine was touched; the others are waiting unchanged",
-                next_step="correct the addresses, take the machine out of the inventory, or reset it; then run `pulumi up` again",
+                means="no machine was changed; the others are still waiting",
+                next_step="correct the address, remove the machine from the inventory, or reset it; then run "
+                "`pulumi up` again",
             )
 
     def _missing(self, sights: Mapping[str, Sight]) -> StageFailed:
         away = {name: sight for name, sight in sights.items() if not _settled(sight)}
         return StageFailed(
-            f"{len(away)} of {len(self._wishes)} machines did not turn up ({format_seconds(self._deadline_s)} budget used up).",
+            f"{len(away)} of {len(self._wishes)} machines did not respond (timed out after "
+            f"{format_seconds(self._deadline_s)}).",
             details={name: sight.text for name, sight in away.items()},
-            means="no machine was touched in this run",
-            next_step="look at their consoles; boot them into maintenance mode; then run `pulumi up` again",
+            means="no machine was changed in this run",
+            next_step="check their consoles, boot them into maintenance mode, then run `pulumi up` again",
         )
 
     # The first configuration ----------------------------------------------------------------------------------------
@@ -183,21 +185,21 @@ class Rollout:
             stubborn = sight.found in (Found.STRANGE, Found.FOREIGN) or (sight.found is Found.DIFFERENT and given)
             stubborn_since = (stubborn_since or time.monotonic()) if stubborn else None
             if stubborn_since is not None and time.monotonic() - stubborn_since > STUBBORN_S:
-                raise self._failed(wish, sight.text, "look at its console, then run `pulumi up` again")
+                raise self._failed(wish, sight.text, "check its console, then run `pulumi up` again")
             self._progress.say(self._fleet.summary())
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _give(self, wish: Wish, apply: Callable[[Wish], Awaitable[None]]) -> None:
         machine = wish.machine
-        self._note(machine, "is given its configuration")
+        self._note(machine, "is being configured")
         try:
             await apply(wish)
         except NotYet as error:  # it is applying one already, or its API is not complete yet
-            self._note(machine, f"says: {error.text}")
+            self._note(machine, f"reports: {error.text}")
         except Answered as error:
             text = configuration.redacted(error.text, wish.configuration)
             raise self._failed(
-                wish, f"refused its configuration: {text}", "correct the stack file, then run `pulumi up` again"
+                wish, f"rejected its configuration: {text}", "correct the stack file, then run `pulumi up` again"
             ) from None
         except TalosError as error:
             self._note(machine, error.text)
@@ -238,12 +240,14 @@ class Rollout:
             reboots = applied.mode is ApplyMode.REBOOT
             needed = configuration.change_takes_reboot(before, wish.configuration)
             if needed and not configuration.applying_reboots(version):
-                self._note(machine, "is told to reboot: its new configuration takes effect at boot")
+                self._note(machine, "is rebooting to apply its new configuration")
                 await client.reboot()
                 reboots = True
             # The reply comes before the reboot; only the lost connection says that what answers next is the new life.
             if reboots and not await client.hangs_up(LEAVES_WITHIN_S):
-                raise self._failed(wish, "accepted a reboot and did not go", "reboot it, then run `pulumi up` again")
+                raise self._failed(
+                    wish, "accepted the reboot request but did not reboot", "reboot it, then run `pulumi up` again"
+                )
 
     # Saying ---------------------------------------------------------------------------------------------------------
 
@@ -254,7 +258,7 @@ class Rollout:
     def _states(self, first: MachineRef) -> dict[str, str]:
         names = [first.name, *(m.name for m in self._fleet.machines if m.name != first.name)][:12]
         left_out = len(self._fleet.machines) - len(names)
-        states = {name: self._fleet.seen.get(name, "not touched") for name in names}
+        states = {name: self._fleet.seen.get(name, "unchanged") for name in names}
         return {**states, **({"others": f"{left_out} more"} if left_out else {})}
 
     def _failed(self, wish: Wish, text: str, next_step: str) -> StageFailed:
@@ -262,19 +266,19 @@ class Rollout:
         return StageFailed(
             f"{wish.machine.name} ({wish.machine.address}) could not be configured.",
             details=self._states(wish.machine),
-            means="the other machines keep what they have; nothing was lost",
+            means="the other machines keep their configuration; no data was lost",
             next_step=next_step,
         )
 
     def _not_back(self, wish: Wish, limit_s: float) -> StageFailed:
         machine = wish.machine
-        hint = "it is in maintenance mode again: it booted from its medium, or Talos was not installed; "
+        hint = "it is in maintenance mode again, because it booted from its boot medium or Talos was not installed; "
         return StageFailed(
-            f"{machine.name} did not come back with its configuration ({format_seconds(limit_s)} budget used up).",
+            f"{machine.name} did not come back with its configuration (timed out after {format_seconds(limit_s)}).",
             details=self._states(machine),
-            means="the machine is not part of the cluster; the others keep what they have, nothing was lost",
-            next_step=f"{hint if self._returned.get(machine.name) else ''}look at its console; "
-            "when it answers again run `pulumi up`: it continues from here",
+            means="the machine is not part of the cluster; the others keep their configuration, and no data was lost",
+            next_step=f"{hint if self._returned.get(machine.name) else ''}check its console; when it responds "
+            "again, run `pulumi up`: it continues from here",
         )
 
 

@@ -52,7 +52,7 @@ def _pair(certificate: Any) -> dict[str, Any]:
 def _part(given: Any, *names: str) -> Any:
     value = _optional(given, *names)
     if value is None:
-        raise KeyError(f"the machine secrets have no {names[-1]}")
+        raise KeyError(f"the machine secrets do not contain {names[-1]}")
     return value
 
 

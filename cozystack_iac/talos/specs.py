@@ -45,7 +45,7 @@ def load_spec(text: str) -> Any:
     try:
         return YAML(typ="safe", pure=True).load(text)
     except YAMLError as error:
-        raise ValueError(f"a resource that is not YAML: {error.__class__.__name__}") from error
+        raise ValueError(f"a resource is not valid YAML: {error.__class__.__name__}") from error
 
 
 def _flat(text: str) -> dict[str, object]:

@@ -137,7 +137,7 @@ class Expected:
         if not peer.in_maintenance:
             raise WrongPeer(address, PeerFault.WANTS_CERTIFICATE if peer.from_talos_ca else PeerFault.NOT_TALOS)
         if self.fingerprint is not None and peer.fingerprint != self.fingerprint:
-            raise WrongPeer(address, PeerFault.FINGERPRINT, f"it shows {peer.fingerprint}")
+            raise WrongPeer(address, PeerFault.FINGERPRINT, f"its fingerprint is {peer.fingerprint}")
 
 
 _ANONYMOUS = anonymous()
@@ -151,7 +151,7 @@ class Connection(DialledChannel):
         self.address = address
         self.port = port
         self.peer: Peer | None = None
-        self.doing = "not dialled yet"
+        self.doing = "not connected yet"
         """How far the connection has come, for whoever has to say why there was no answer."""
         self._expected = expected
         self._limits = limits
@@ -177,21 +177,21 @@ class Connection(DialledChannel):
     def why_lost(self) -> TalosError:
         """What a call that ended with its connection should report."""
         lost = self.http2.lost if self.http2 is not None else None
-        return explain(self.address, lost or ConnectionResetError("connection lost"))
+        return explain(self.address, lost or ConnectionResetError("the connection was lost"))
 
     async def dialled(self) -> Http2:
         try:
-            self.doing = "the dial got no answer"
+            self.doing = "the connection attempt got no answer"
             sock = await self._dial()
         except OSError as error:
             raise explain(self.address, error) from None
         handed_over = False
         try:
             await self._take_session()
-            self.doing = "it took the connection and said nothing"
+            self.doing = "it accepted the connection but sent nothing"
             handed_over = True
             http2 = await self._handshake(sock)
-            self.doing = "it is connected but did not reply"
+            self.doing = "it is connected but did not respond"
             return http2
         except BaseException as error:
             if handed_over:
@@ -219,14 +219,14 @@ class Connection(DialledChannel):
         if peer.in_maintenance:
             return WrongPeer(self.address, PeerFault.MAINTENANCE)
         if self._expected.identity is not None and self._expected.identity.signed_it(peer.der):
-            return Unreachable(self.address, "it is changing its certificate")  # maintenance a moment ago, ours by now
+            return Unreachable(self.address, "it is replacing its certificate")  # maintenance a moment ago, ours by now
         return found if peer.from_talos_ca else WrongPeer(self.address, PeerFault.NOT_TALOS)
 
     async def _dial(self) -> socket.socket:
         loop = asyncio.get_running_loop()
         flags = socket.AI_NUMERICHOST if is_address(self.address) else 0
         found = await loop.getaddrinfo(self.address, self.port, type=socket.SOCK_STREAM, flags=flags)
-        error: OSError = OSError(errno.EADDRNOTAVAIL, "no address")
+        error: OSError = OSError(errno.EADDRNOTAVAIL, "there is no address")
         for family, kind, protocol, _, target in found:
             sock = socket.socket(family, kind, protocol)
             sock.setblocking(False)
@@ -251,7 +251,7 @@ class Connection(DialledChannel):
         try:
             der = tls.getpeercert(binary_form=True)
             if der is None:
-                raise WrongPeer(self.address, PeerFault.NOT_TALOS, "it shows no certificate")
+                raise WrongPeer(self.address, PeerFault.NOT_TALOS, "it presented no certificate")
             self.peer = _parsed(self.address, der)
             self._expected.judge(self.address, self.peer)
             if tls.selected_alpn_protocol() != "h2":
@@ -328,10 +328,10 @@ def explain(address: str, error: BaseException) -> TalosError:
     if isinstance(error, TimeoutError):
         return Unreachable(address, "no answer")
     if isinstance(error, OSError) and error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH):
-        return Unreachable(address, "no route to it")
+        return Unreachable(address, "there is no route to it")
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-        return Unreachable(address, "this workstation has no file descriptors left (ulimit -n)")
-    return Unreachable(address, "the connection broke")
+        return Unreachable(address, "this workstation is out of file descriptors (ulimit -n)")
+    return Unreachable(address, "the connection was interrupted")
 
 
 def _parsed(address: str, der: bytes) -> Peer:

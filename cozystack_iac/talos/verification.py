@@ -26,72 +26,74 @@ DRBD = "drbd"
 VRF_001 = Rule(
     "VRF-001",
     ERROR,
-    title="every machine runs and answers every question",
-    why="an answer that could not be had is unknown, not fine",
-    remedy="run `pulumi up` again; look at the machine's console when it stays",
+    title="Every machine is running and answers every question",
+    why="a missing answer means unknown, not healthy",
+    remedy="run `pulumi up` again; if the problem persists, check the machine's console",
 )
 VRF_002 = Rule(
     "VRF-002",
     ERROR,
-    title="the machine runs the pinned Talos",
-    why="the pinned image carries DRBD and ZFS modules built for its own kernel; another one was tried by nobody",
-    remedy="run `pulumi up` with Cozystack's image pinned: the machine is upgraded",
+    title="The machine runs the pinned Talos version",
+    why="the pinned image contains DRBD and ZFS modules built for its kernel; no other version has been tested",
+    remedy="run `pulumi up` with Cozystack's image pinned: it upgrades the machine",
 )
 VRF_003 = Rule(
     "VRF-003",
     ERROR,
-    title="all machines run the same Talos",
-    why="machines of different versions differ in kernel, modules and behaviour, and fail in different ways",
+    title="All machines run the same Talos version",
+    why="different versions differ in kernel, modules and behavior, and fail in different ways",
     remedy="pin one image for all machines",
 )
 VRF_004 = Rule(
     "VRF-004",
     ERROR,
-    title="the machine has the system extensions",
-    why="without them there is no DRBD and no ZFS, so no volume can be made on this machine",
-    remedy="run it from Cozystack's image",
+    title="The machine has the required system extensions",
+    why="without them there is no DRBD and no ZFS, so this node cannot provide volumes",
+    remedy="run the machine from Cozystack's image",
 )
 VRF_005 = Rule(
     "VRF-005",
     ERROR,
-    title="the kernel modules are loaded",
-    why="an extension that is there but not loaded does nothing: network, storage or machines would fail much later",
-    remedy="look for the module in the machine's dmesg; it is named in its configuration",
+    title="The kernel modules are loaded",
+    why="an extension whose module is not loaded has no effect, and network, storage or virtual machines "
+    "would fail much later",
+    remedy="look for the module in the machine's dmesg; it is listed in the machine configuration",
 )
 VRF_006 = Rule(
     "VRF-006",
     ERROR,
-    title="DRBD is version 9 or later",
-    why="the kernel's own DRBD 8.4 was loaded: LINSTOR cannot use it",
+    title="The DRBD version is 9 or later",
+    why="the kernel's own DRBD 8.4 is loaded, which LINSTOR cannot use",
     remedy="run the machine from Cozystack's image",
 )
 VRF_007 = Rule(
     "VRF-007",
     ERROR,
-    title="LVM keeps its hands off DRBD, ZFS and mapped devices",
-    why="the host's LVM would open volumes of guests and hold them: they cannot be detached or deleted any more",
+    title="LVM ignores DRBD, ZFS and device-mapper devices",
+    why="the host's LVM would activate volume groups inside guest volumes, which could then no longer be "
+    "detached or deleted",
     remedy="remove the patch that replaces /etc/lvm/lvm.conf",
 )
 VRF_008 = Rule(
     "VRF-008",
     ERROR,
-    title="the machine has its address of the inventory",
-    why="kubelet, etcd and the other machines look for it there",
+    title="The machine has its inventory address",
+    why="the kubelet, etcd and the other machines expect it at that address",
     remedy="correct internalAddress, or the machine's network",
 )
 VRF_009 = Rule(
     "VRF-009",
     ERROR,
-    title="no virtual address is used as the machine's own",
-    why="a virtual address moves to another machine: the node, or its etcd member, would move with it and be lost",
-    remedy="exclude the virtual address from kubelet's and etcd's subnets",
+    title="No VIP is used as a node address",
+    why="a VIP moves between machines, and the node or its etcd member would move with it and be lost",
+    remedy="exclude the VIP from the kubelet and etcd subnets",
 )
 VRF_010 = Rule(
     "VRF-010",
     ERROR,
-    title="etcd has the control planes of this stack, and no other member",
-    why="a member too many or too few changes how many machines may fail",
-    remedy="remove the member that is gone, or bring the missing machine back",
+    title="The etcd members are exactly the control plane nodes of this stack",
+    why="every extra or missing member changes how many failures etcd tolerates",
+    remedy="remove the member that no longer exists, or bring the missing machine back",
 )
 
 T = TypeVar("T")
@@ -143,11 +145,11 @@ def _answers(seen: Seen) -> tuple[tuple[str, object], ...]:
         ("its version", seen.talos),
         ("its extensions", seen.extensions),
         ("its kernel modules", seen.modules),
-        ("the version of DRBD", seen.drbd),
+        ("its DRBD version", seen.drbd),
         ("/etc/lvm/lvm.conf", seen.lvm_conf),
         ("its addresses", seen.addresses),
-        ("kubelet's addresses", seen.node_ips),
-        ("etcd's members", seen.members),
+        ("the kubelet's addresses", seen.node_ips),
+        ("the etcd members", seen.members),
     )
 
 
@@ -174,16 +176,16 @@ def _unknown(seen: Seen) -> Iterator[Finding]:
             reasons[answer.why].append(what)
     for why, topics in reasons.items():
         everything = len(topics) == sum(answer is not None for _, answer in _answers(seen))
-        what = "does not answer" if everything else f"does not say {', '.join(topics)}"
-        yield VRF_001.at(name, problem=f"{name} ({seen.machine.address}) {what}: {why}", fix="look at its console")
+        what = "does not respond" if everything else f"does not report {', '.join(topics)}"
+        yield VRF_001.at(name, problem=f"{name} ({seen.machine.address}) {what}: {why}", fix="check its console")
     if isinstance(seen.status, Status) and seen.status.stage is not Stage.RUNNING:
-        yield VRF_001.at(name, problem=f"{name} is {seen.status}", fix="wait until it runs, or look at its console")
+        yield VRF_001.at(name, problem=f"{name} is {seen.status}", fix="wait until it is running, or check its console")
 
 
 def _version(seen: Seen, wanted: Wanted) -> Iterator[Finding]:
     if isinstance(seen.talos, Unanswered) or seen.talos == wanted.talos:
         return
-    problem = f"{seen.machine.name} runs Talos {seen.talos or 'of unknown version'}, the pin is {wanted.talos}"
+    problem = f"{seen.machine.name} runs Talos {seen.talos or 'of unknown version'}, but {wanted.talos} is pinned"
     yield VRF_002.at(seen.machine.name, problem=problem, fix=_way_to_the_image(wanted))
 
 
@@ -192,7 +194,7 @@ def _extensions(seen: Seen, wanted: Wanted) -> Iterator[Finding]:
         return
     if missing := lacking(seen.extensions, wanted):
         present = [e.name for e in seen.extensions if e.name != "modules.dep"]
-        problem = f"{seen.machine.name} has no extension {', '.join(missing)}; it has {listed(present)}"
+        problem = f"{seen.machine.name} does not have the extension {', '.join(missing)}; it has {listed(present)}"
         yield VRF_004.at(seen.machine.name, problem=problem, fix=_way_to_the_image(wanted))
 
 
@@ -204,8 +206,10 @@ def lacking(extensions: Sequence[Extension], wanted: Wanted) -> tuple[str, ...]:
 
 def _way_to_the_image(wanted: Wanted) -> str:
     if tuned(wanted.image):
-        return f"run `pulumi up` again: it is upgraded to {wanted.image}"
-    return f"pin Cozystack's image (talos.image: {{fromRelease: true}}); {wanted.image or 'no image'} is pinned now"
+        return f"run `pulumi up` again: it upgrades the machine to {wanted.image}"
+    return (
+        f"pin Cozystack's image (talos.image: {{fromRelease: true}}); currently {wanted.image or 'no image'} is pinned"
+    )
 
 
 def _modules(seen: Seen, wanted: Wanted) -> Iterator[Finding]:
@@ -215,7 +219,7 @@ def _modules(seen: Seen, wanted: Wanted) -> Iterator[Finding]:
     if missing := [module for module in wanted.modules if module not in seen.modules]:
         extensions = seen.extensions if isinstance(seen.extensions, tuple) else ()
         there = sorted({e.name for e in extensions} & set(missing))
-        hint = f" although the extension {', '.join(there)} is there" if there else ""
+        hint = f", although the extension {', '.join(there)} is installed" if there else ""
         fix = f"look for {missing[0]} in the machine's dmesg, then run `pulumi up` again"
         yield VRF_005.at(name, problem=f"{name} has not loaded {', '.join(missing)}{hint}", fix=fix)
     if DRBD in seen.modules and not isinstance(seen.drbd, Unanswered):
@@ -233,27 +237,27 @@ def _lvm(seen: Seen) -> Iterator[Finding]:
     fix = "remove the patch that replaces /etc/lvm/lvm.conf, or complete talos.lvmFilter"
     if open_:
         severity = ERROR if set(open_) & set(lvm.MANDATORY) else WARNING
-        problem = f"LVM on {seen.machine.name} would open {devices}"
+        problem = f"LVM on {seen.machine.name} would scan {devices}"
         yield VRF_007.at(seen.machine.name, problem=problem, fix=fix, severity=severity)
 
 
 def _addresses(seen: Seen, virtual: frozenset[str]) -> Iterator[Finding]:
     name, own = seen.machine.name, seen.machine.internal
     if not isinstance(seen.addresses, Unanswered) and own not in seen.addresses:
-        problem = f"{name} has no address {own}; it has {listed(sorted(seen.addresses - virtual))}"
+        problem = f"{name} does not have the address {own}; it has {listed(sorted(seen.addresses - virtual))}"
         yield VRF_008.at(name, problem=problem, fix="correct internalAddress, or the machine's network")
     node_ips = () if isinstance(seen.node_ips, Unanswered) else seen.node_ips
     if taken := [address for address in node_ips if address in virtual]:
-        fix = "exclude it from machine.kubelet.nodeIP.validSubnets: a patch overrides what this stack sets there"
-        yield VRF_009.at(name, problem=f"{name}'s node address is the virtual {', '.join(taken)}", fix=fix)
+        fix = "exclude it from machine.kubelet.nodeIP.validSubnets; a patch overrides the value that this stack sets"
+        yield VRF_009.at(name, problem=f"{name} uses the VIP {', '.join(taken)} as its node address", fix=fix)
     elif node_ips and own not in node_ips:
-        problem = f"kubelet on {name} registers {', '.join(node_ips)}, not {own}"
+        problem = f"the kubelet on {name} registers {', '.join(node_ips)} instead of {own}"
         yield VRF_008.at(name, problem=problem, fix="correct internalAddress, or nodeCIDR")
     members = seen.members if isinstance(seen.members, tuple) else ()
     for member in members:
         if taken := sorted(member.addresses & virtual):
-            fix = "exclude it from cluster.etcd.advertisedSubnets: a patch overrides what this stack sets there"
-            problem = f"etcd on {member.hostname or name} advertises the virtual {', '.join(taken)}"
+            fix = "exclude it from cluster.etcd.advertisedSubnets; a patch overrides the value that this stack sets"
+            problem = f"etcd on {member.hostname or name} advertises the VIP {', '.join(taken)}"
             yield VRF_009.at(member.hostname or name, problem=problem, fix=fix)
 
 
@@ -263,7 +267,7 @@ def _uniform(seen: Sequence[Seen], wanted: Mapping[str, Wanted]) -> Iterator[Fin
     most = Counter(running.values()).most_common(1)
     for name, version in running.items():
         if version == wanted[name].talos and version != most[0][0]:
-            problem = f"{name} runs Talos {version}, {most[0][1]} machine(s) run {most[0][0]}"
+            problem = f"{name} runs Talos {version}, but {most[0][1]} machine(s) run {most[0][0]}"
             yield VRF_003.at(name, problem=problem, fix="pin one image for all machines: remove the node's `image`")
 
 
@@ -279,9 +283,9 @@ def _members(seen: Sequence[Seen]) -> Iterator[Finding]:
         ]
         absent = [plane.name for plane in planes if plane.name not in present]
         if strange or absent:
-            said = [f"unknown members {', '.join(strange)}"] if strange else []
-            said += [f"no vote of {', '.join(absent)}"] if absent else []
-            fix = "remove members that are gone; bring missing machines back, then run `pulumi up` again"
+            said = [f"the unknown members {', '.join(strange)}"] if strange else []
+            said += [f"no vote from {', '.join(absent)}"] if absent else []
+            fix = "remove members that no longer exist, bring missing machines back, then run `pulumi up` again"
             yield VRF_010.at(one.machine.name, problem=f"etcd on {one.machine.name} has {' and '.join(said)}", fix=fix)
 
 
@@ -341,11 +345,11 @@ def _complete(wanted: Sequence[str], present: frozenset[str] | Unanswered) -> st
     if isinstance(present, Unanswered):
         return "?"
     missing = [name for name in wanted if name not in present]
-    return f"without {', '.join(missing)}" if missing else f"all {len(wanted)}"
+    return f"no {', '.join(missing)}" if missing else f"all {len(wanted)}"
 
 
 def _filter(conf: str | Unanswered) -> str:
     if isinstance(conf, Unanswered):
         return "?"
     open_ = lvm.let_through(conf)
-    return f"lets {', '.join(open_)} through" if open_ else "complete"
+    return f"does not filter {', '.join(open_)}" if open_ else "complete"

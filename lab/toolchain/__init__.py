@@ -111,7 +111,7 @@ def _insist(found: Survey, reasons: Mapping[str, str]) -> None:
     missing = _without_official(found)
     if missing:
         raise ToolchainError(
-            "these official provider plugins could not be had, and nothing else was allowed.",
+            "these official provider plugins are not available, and --official allows no others.",
             [(package.name, f"{package.version}: {reasons.get(package.name, 'not found')}") for package in missing],
             next_step="install them with `pulumi plugin install resource NAME VERSION`, or run without --official",
         )

@@ -14,7 +14,7 @@ from lab.toolchain.progress import say
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m lab.toolchain", description="The tools of the lab.")
     commands = parser.add_subparsers(dest="command", required=True)
-    getting = commands.add_parser("ensure", help="locate every tool, build what is missing")
+    getting = commands.add_parser("ensure", help="find every tool, and build what is missing")
     getting.add_argument("--state", type=Path, default=Path(".lab"), help="directory of the run (default: .lab)")
     getting.add_argument("--only", nargs="+", metavar="TOOL", help="these tools, and what they need")
     getting.add_argument("--official", action="store_true", help="accept official provider plugins only")
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         console.print(str(error), markup=False, soft_wrap=True, style="red")
         return 1
     except KeyboardInterrupt:
-        say(console, "stopped; what was finished stays in the cache, the rest was removed")
+        say(console, "stopped; finished parts stay in the cache, the rest was removed")
         return 130
     return 0
 

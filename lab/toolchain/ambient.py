@@ -72,7 +72,7 @@ def find_set(demands: Sequence[Demand], directories: Sequence[Path]) -> tuple[li
     unfit = [reason for _, reasons in results for reason in reasons]
     found = [tool for tool, _ in results if tool is not None]
     if len(found) < len(demands):
-        alone = [Unfit(tool.path, "the others it has to match are not all there") for tool in found]
+        alone = [Unfit(tool.path, "the other tools it has to match are not all available") for tool in found]
         return [], unfit + alone
     minors = {tool.version.release[:2] for tool in found}
     if len(minors) > 1:
@@ -94,12 +94,12 @@ def probe(path: Path, arguments: Iterable[str]) -> Version | str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"gave no version within {_PROBE_TIMEOUT_S} s"
+        return f"did not report a version within {_PROBE_TIMEOUT_S} s"
     except OSError as error:
         return f"does not run: {error.strerror or error}"
     if result.returncode != 0:
         said = (result.stderr.strip() or result.stdout.strip() or "nothing").splitlines()[-1][:120]
-        return f"is broken: ended with {result.returncode} and said: {said}"
+        return f"is broken: it exited with {result.returncode} and printed: {said}"
     found = re.search(r"\bv?(\d+\.\d+\.\d+)", result.stdout) or re.search(r"\bv?(\d+\.\d+\.\d+)", result.stderr)
     if found is None:
         return "reports no version"

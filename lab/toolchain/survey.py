@@ -82,7 +82,7 @@ def _binaries(wanted: Collection[str], cache: Cache, directories: list[Path]) ->
         if not found and build.built(recipe, cache):
             place = cache.tool(recipe.name, recipe.key()) / "bin"
             for name in recipe.binaries:
-                note = "; ".join(f"passed over {p.path}: {p.reason}" for p in passed if p.path.name == name)
+                note = "; ".join(f"skipped {p.path}: {p.reason}" for p in passed if p.path.name == name)
                 present[name] = Tool(name, recipe.version, place / name, "built", official=True, note=note)
     return {name: tool for name, tool in present.items() if name in wanted}, unfit
 

@@ -31,7 +31,8 @@ def _satellite(props: Any) -> Iterator[Statement]:
                 yield Unverified(f"{title}: {device.path} is not known yet")
             elif not str(device).startswith(BY_ID):
                 yield Violation(
-                    f"{title} gives LINSTOR {device}, which may be another disk after a reboot. Name it below {BY_ID}."
+                    f"{title} passes LINSTOR {device}, which may be a different disk after a reboot. Use "
+                    f"a link in {BY_ID}."
                 )
 
 
@@ -42,7 +43,7 @@ def _job(props: Any) -> Iterator[Statement]:
         if isinstance(value, Unknown):
             yield Unverified(f"{title}: {value.path} is not known yet")
         elif value != wanted:
-            yield Violation(f"{title} has {field} {value}: a second attempt could write twice. Set it to {wanted}.")
+            yield Violation(f"{title} has {field} {value}, so a second attempt could write twice. Set it to {wanted}.")
     for container in entries(at(props, "spec", "template", "spec", "containers")):
         for variable in entries(container if isinstance(container, Unknown) else at(container, "env")):
             value = variable if isinstance(variable, Unknown) else at(variable, "value")
@@ -50,6 +51,6 @@ def _job(props: Any) -> Iterator[Statement]:
                 yield Unverified(f"{title}: {value.path} is not known yet")
             elif isinstance(value, str) and (found := KERNEL_NAME.search(value)):
                 yield Violation(
-                    f"{title} names the disk {found[0].strip(' =')}, which may be another one after a reboot. "
-                    "Name it by serial, wwid or byId."
+                    f"{title} uses the disk {found[0].strip(' =')}, which may be a different one after a "
+                    "reboot. Identify it by serial, wwid or byId."
                 )

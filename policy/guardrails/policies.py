@@ -74,7 +74,9 @@ class Witness:
         if args.urn in self._seen:
             yield from self._seen[args.urn]
         elif names := sorted(n for n in args.props if secrets.opens(n) and secrets.guards(args.resource_type)):
-            yield Unverified(f"whether {', '.join(names)} is secret; the engine did not show what is")
+            yield Unverified(
+                f"the engine did not report which outputs are secret, so {', '.join(names)} cannot be checked"
+            )
 
 
 def marked(value: Any, path: str = "") -> Any:
@@ -116,7 +118,7 @@ def _secret_inputs() -> tuple[ResourceValidationPolicy, ResourceValidationPolicy
     witness, name, description = (
         Witness(),
         "secret-inputs",
-        "What opens a cluster is given as a secret, never as plain text.",
+        "Credentials for a cluster are secret, never plain text.",
     )
     watching = ResourceValidationPolicy(
         name=name,
@@ -131,20 +133,20 @@ def _secret_inputs() -> tuple[ResourceValidationPolicy, ResourceValidationPolicy
 POLICIES: tuple[ResourceValidationPolicy, ...] = (
     *guardrail(
         "no-privileged-workload",
-        "Only the storage namespace may hold workloads that reach for the machine they run on.",
+        "Only the storage namespace may run workloads with access to the host.",
         _workloads,
     ),
     *guardrail(
         "disks-by-identity",
-        "Disks that are written are named by what they are, and nothing writes them a second time.",
+        "Disks to be written have stable identities, and are written only once.",
         _disks,
     ),
     *guardrail(
         "root-tenant-host-and-ingress",
-        "Host and ingress of the root tenant are set together or not at all.",
+        "The host and ingress of the root tenant are set together or not at all.",
         _tenant,
     ),
     guardrail("machine-secrets-protected", "Machine secrets are protected from deletion.", _protected)[0],
-    guardrail("secret-outputs", "Outputs that open a cluster are registered as secret.", _outputs)[0],
+    guardrail("secret-outputs", "Outputs with credentials for a cluster are registered as secret.", _outputs)[0],
     *_secret_inputs(),
 )

@@ -39,8 +39,8 @@ def protected(token: str, protect: bool) -> Iterator[Statement]:
     """Losing the machine secrets means that no machine of the cluster can ever be reached again."""
     if token == MACHINE_SECRETS and not protect:
         yield Violation(
-            "the machine secrets are not protected: one `pulumi destroy` or rename would make every machine "
-            "unreachable for ever. Create them with protect=True."
+            "the machine secrets are not protected: a single `pulumi destroy` or rename would make every "
+            "machine permanently unreachable. Create them with protect=True."
         )
 
 
@@ -48,7 +48,9 @@ def outputs(token: str, names: Collection[str], secret_outputs: Collection[str])
     """Outputs that open a cluster are registered as secret. `names`: inputs, which a stage's state repeats as outputs."""
     openers = {n for n in names if opens(n)} if token.startswith(STAGE) else set()
     for name in sorted((openers | OUTPUTS.get(token, frozenset())) - set(secret_outputs)):
-        yield Violation(f"{name} would be stored as plain text: it is not among the secret outputs of this resource.")
+        yield Violation(
+            f"{name} would be stored as plain text, because it is not one of this resource's secret outputs."
+        )
 
 
 def opens(name: str) -> bool:
@@ -70,7 +72,7 @@ def exposed(token: str, tree: Any) -> Iterator[Statement]:
             if isinstance(value, Unknown):
                 yield Unverified(f"{name}: whether it is a secret is not known yet")
             else:
-                yield Violation(f"{name} is given as plain text. Wrap it with pulumi.Output.secret.")
+                yield Violation(f"{name} is passed as plain text. Wrap it with pulumi.Output.secret.")
         else:
             yield from _key_material(value, name)
 
@@ -92,7 +94,7 @@ def _key_material(value: Any, path: str) -> Iterator[Violation]:
         for index, inner in enumerate(value):
             yield from _key_material(inner, f"{path}[{index}]")
     elif isinstance(value, str) and is_key_material(value):
-        yield Violation(f"{path} holds a private key as plain text. Wrap it with pulumi.Output.secret.")
+        yield Violation(f"{path} contains a private key as plain text. Wrap it with pulumi.Output.secret.")
 
 
 def is_key_material(text: str) -> bool:

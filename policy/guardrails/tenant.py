@@ -36,9 +36,7 @@ def _object(props: Any, wanted: tuple[str, str], keys: tuple[str, ...]) -> Itera
         return  # a part that is known says that it is another object
     statements = list(_pair(at(props, *keys), f"{wanted[0]}/{wanted[1]}"))
     if any(isinstance(n, Unknown) for n in named) and statements:
-        yield Unverified(
-            "whether this is the root tenant is not known yet, and its host and ingress do not go together"
-        )
+        yield Unverified("it is not known yet whether this is the root tenant, and its host and ingress do not match")
     else:
         yield from statements
 
@@ -50,10 +48,10 @@ def _pair(spec: Any, what: str) -> Iterator[Statement]:
         yield Unverified(f"{what}: {' and '.join(dict.fromkeys(unknown))} not known yet")
     elif bool(host) and not is_on(ingress):
         yield Violation(
-            f"{what} sets host {host} without ingress: nothing would answer there. Set ingress to true as well."
+            f"{what} sets host {host} without ingress, so nothing would respond there. Set ingress to true as well."
         )
     elif is_on(ingress) and not host:
-        yield Violation(f"{what} sets ingress without host: it would serve no name. Set publishing.host as well.")
+        yield Violation(f"{what} sets ingress without host, so it would serve no name. Set publishing.host as well.")
 
 
 def _package(props: Any) -> Iterator[Statement]:
@@ -71,11 +69,11 @@ def _package(props: Any) -> Iterator[Statement]:
         yield Unverified("publishing.host or publishing.ingressName of the platform Package is not known yet")
     elif asked and host in (None, "", PLACEHOLDER):
         yield Violation(
-            f"the platform Package sets publishing.{asked[0]} without publishing.host: it would be published as "
-            f"{PLACEHOLDER}. Set the host as well."
+            f"the platform Package sets publishing.{asked[0]} without publishing.host, so it would be "
+            f"published as {PLACEHOLDER}. Set the host as well."
         )
     elif host and ingress == "":
         yield Violation(
-            f"the platform Package sets publishing.host {host} with an empty ingressName: no ingress would serve it. "
-            "Leave ingressName out (its default is tenant-root)."
+            f"the platform Package sets publishing.host {host} with an empty ingressName, so no ingress "
+            "would serve it. Remove ingressName (its default is tenant-root)."
         )

@@ -82,8 +82,8 @@ def _namespace(obj: Any) -> Iterator[Statement]:
         yield Unverified(f"{level.path if isinstance(level, Unknown) else 'metadata.name'} is not known yet")
         return
     yield Violation(
-        f"namespace {name} would let every pod be privileged; only {STORAGE_NAMESPACE} may. "
-        f"Leave the label {ENFORCE} out: the Cozystack operator labels its own namespaces."
+        f"namespace {name} would allow privileged pods; only {STORAGE_NAMESPACE} may. Remove the label "
+        f"{ENFORCE}: the Cozystack operator labels its own namespaces."
     )
 
 
@@ -98,11 +98,11 @@ def _workload(kind: str, obj: Any) -> Iterator[Statement]:
         elif (namespace, name, statement) in EXCEPTIONS:
             continue
         elif isinstance(namespace, Unknown):
-            yield Unverified(f"{title} asks for {statement}; its namespace is not known yet")
+            yield Unverified(f"{title} requests {statement}, but its namespace is not known yet")
         else:
             yield Violation(
-                f"{title} asks for {statement}; privileged workloads belong to {STORAGE_NAMESPACE} only. "
-                "Drop it, or do the work in a job of that namespace."
+                f"{title} requests {statement}, but privileged workloads are allowed in "
+                f"{STORAGE_NAMESPACE} only. Remove it, or do the work in a job of that namespace."
             )
 
 

@@ -175,7 +175,7 @@ def test_a_new_worker_gets_its_own_pool_and_nobody_else_is_touched(lab: LabSite,
     assert done.code == 0, done.output[-4000:]
     assert told(lab, since) == ["machine w1 config applied", "machine w1 zpool create", "pool w1 registered"]
     assert "+ 2 created" in done.output  # its Job and its satellite's configuration; every other object is what it was
-    assert "asking 1 machines" in done.output
+    assert "checking 1 machines" in done.output
     made = resources(lab)
     assert set(made["lab-zpools-online"]["pools"]) == {"cp1", "cp2", "cp3", "w1"}
     assert set(made["lab-pools-registered"]["pools"]) == {"cp1", "cp2", "cp3", "w1"}

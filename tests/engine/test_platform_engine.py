@@ -75,7 +75,7 @@ async def package(kube: Kube) -> dict[str, Any]:
 
 def test_one_run_installs_without_oidc_and_then_switches_it_on(lab: Lab, installed: Done) -> None:
     assert installed.code == 0, installed.output[-6000:]
-    assert "switching OIDC on" in installed.output
+    assert "turning OIDC on" in installed.output
     made = lab.ask(package)
     assert claim.oidc_is_on(made)
     assert made["metadata"]["generation"] == 2

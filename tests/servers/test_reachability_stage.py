@@ -162,7 +162,7 @@ async def cluster(pki: Pki, ready: int) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize(
     ("ready", "headline"),
-    [(2, "The path to the platform is closed"), (0, "The platform is down behind its public names")],
+    [(2, "The path to the platform is blocked"), (0, "The platform does not respond behind its public names")],
 )
 async def test_the_cluster_is_the_third_witness(tmp_path: Path, ready: int, headline: str) -> None:
     own = Pki(tmp_path, names=("localhost",))
@@ -209,7 +209,7 @@ async def test_the_stage_gives_up_on_a_backend_that_never_starts(pki: Pki) -> No
         with pytest.raises(StageFailed) as failed:
             await ReachabilityProvider().establish(inputs(pki, port, backend_s=0.5), Progress("x", write=print))
 
-    assert "The platform is down behind its public names" in failed.value.what
+    assert "The platform does not respond behind its public names" in failed.value.what
     assert "the same answers for" in failed.value.what
     assert f"https://dashboard.example.com:{port} at 127.0.0.1" in str(failed.value)
 

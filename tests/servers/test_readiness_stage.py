@@ -127,7 +127,7 @@ async def test_an_outage_is_unknown_and_is_survived(establish: Running, said: li
     task = establish(cluster)
     assert await heard(said, "1 of 2 ready")
     cluster.trouble = Unreachable("connection refused")
-    assert await heard(said, "unknown: the API server does not answer: connection refused")
+    assert await heard(said, "unknown: the API server does not respond: connection refused")
 
     cluster.trouble = None
     await cluster.put(release("a", READY))

@@ -173,7 +173,7 @@ async def test_an_etcd_with_strange_members_is_not_adopted() -> None:
     async with playing(scenario("cp1", "cp2")) as site:
         await site.rolled_out()
         await site.bootstrapped()
-        with pytest.raises(StageFailed, match="members that are no control planes") as failure:
+        with pytest.raises(StageFailed, match="members that are not control plane nodes") as failure:
             await site.bootstrapped(control_planes=[site.ref("cp1")])
 
     assert "cp2" in failure.value.details["members"]

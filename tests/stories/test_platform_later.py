@@ -107,7 +107,7 @@ async def test_once_on_oidc_is_switched_off_only_by_a_decision(tmp_path: Path) -
         done = await told.install()
         assert done.succeeded, done.text
         assert not claim.oidc_is_on(await package(told))
-        assert "switching OIDC off" in done.text
+        assert "turning OIDC off" in done.text
 
 
 async def test_an_engine_that_remembers_nothing_ends_with_the_same_platform(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ async def test_an_api_server_that_forbids_it_is_quoted_and_nothing_was_written(t
         failed = await tried(told)
         assert not failed.succeeded
         assert "namespaces is forbidden to deployer" in failed.text
-        assert "nothing was written to any disk, on none of the nodes" in failed.text
+        assert "nothing was written to any disk on any node" in failed.text
         assert told.zpools() == {}
 
 

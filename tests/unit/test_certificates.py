@@ -37,7 +37,7 @@ def test_a_certificate_is_judged_by_what_is_left_of_it(given: str | bytes, befor
 
 def test_the_warning_says_when_it_ends_and_when_it_can_be_renewed() -> None:
     [finding] = certificates.judge("the certificate", CERTIFICATE, "somewhere", ENDS - timedelta(days=40, hours=1))
-    assert finding.problem == f"the certificate ends on {ENDS:%Y-%m-%d}, in 40 days"
+    assert finding.problem == f"the certificate expires on {ENDS:%Y-%m-%d}, in 40 days"
     assert f"between {ENDS - timedelta(days=30):%Y-%m-%d}" in finding.fix
 
 

@@ -263,7 +263,7 @@ def test_a_kubeconfig_of_another_cluster_never_reaches_the_provider() -> None:
     # Called directly: a program that fails inside the SDK's mocks leaves them unusable for the tests after it.
     text = kubeconfig("https://10.0.0.10:6443")
     assert own_kubeconfig(text, "https://10.0.0.10:6443") == text
-    with pytest.raises(pulumi.RunError, match="points at https://10"):
+    with pytest.raises(pulumi.RunError, match="points to https://10"):
         own_kubeconfig(text, "https://10.9.9.9:6443")
     with pytest.raises(pulumi.RunError, match="is empty"):
         own_kubeconfig("", "https://10.0.0.10:6443")

@@ -37,7 +37,7 @@ def test_a_finding_says_where_what_why_and_how() -> None:
 
 def test_the_table_ends_with_the_count() -> None:
     assert table(Verdict.of([NOTED, FINDING])).splitlines()[-1] == "1 error, 1 note"
-    assert table(Verdict()).startswith("nothing to say")
+    assert table(Verdict()).startswith("no findings")
 
 
 def test_json_can_be_read_back() -> None:

@@ -79,7 +79,7 @@ async def test_a_node_is_emptied_and_opened_again() -> None:
 
 async def test_what_a_disruption_budget_holds_is_waited_for_by_name() -> None:
     api = Api({"n1": node("n1"), "n2": node("n2")}, [pod("db", "n1")], {"db"})
-    assert await absence.leave(api.kube, "n1") == "pods are still there: apps/db"
+    assert await absence.leave(api.kube, "n1") == "these pods are still running: apps/db"
 
     api.guarded.clear()
     assert await absence.leave(api.kube, "n1") == ""

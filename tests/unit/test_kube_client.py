@@ -196,18 +196,18 @@ def test_a_kubeconfig_of_this_cluster_passes_unchanged() -> None:
         ("", "empty"),
         ("  \n", "empty"),
         (None, "empty"),
-        ("{a: [", "not YAML"),
+        ("{a: [", "not valid YAML"),
         ("- a", "not a mapping"),
         ("a: b", "no current-context"),
         (config(**{"current-context": "other"}), "no entry 'other' under contexts"),
         (
             config(clusters=[{"name": "lab", "cluster": {"server": "https://10.9.9.9:6443"}}]),
-            "points at https://10.9.9.9:6443",
+            "points to https://10.9.9.9:6443",
         ),
         (config(clusters=[{"name": "lab", "cluster": {"server": "http://10.0.0.10:6443"}}]), "not an https"),
         (config(users=[{"name": "admin@lab", "user": {}}]), "no credentials"),
         (config(users=[{"name": "admin@lab", "user": {"client-key": "/home/me/key"}}]), "refers to a file"),
-        (config(users=[{"name": "admin@lab", "user": {"exec": {"command": "aws"}}}]), "helper program"),
+        (config(users=[{"name": "admin@lab", "user": {"exec": {"command": "aws"}}}]), "exec credential plugin"),
     ],
 )
 def test_a_kubeconfig_that_must_not_reach_a_client_is_refused(text: str | None, problem: str) -> None:

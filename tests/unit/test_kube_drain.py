@@ -66,9 +66,9 @@ async def test_a_round_closes_the_node_first_and_says_what_keeps_every_pod() -> 
     assert not any("alone" in line for line in asked)
     assert not any(line.startswith("DELETE") for line in asked)
     assert left.open == {
-        "shop/a": "is ending",
+        "shop/a": "is terminating",
         "shop/b": "its budget says no",
-        "shop/c": "is ending",
-        "shop/alone": "belongs to nobody: nothing would start it elsewhere",
+        "shop/c": "is terminating",
+        "shop/alone": "has no controller that would start it on another node",
     }
     assert "shop/b: its budget says no" in str(left)

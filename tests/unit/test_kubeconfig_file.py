@@ -158,7 +158,7 @@ async def test_a_file_that_was_open_to_others_is_closed_and_that_is_said(tmp_pat
     path.chmod(0o644)
     _, said = await written(path)
     assert mode(path) == 0o600
-    assert "is private now" in said[0]
+    assert "is now private" in said[0]
 
 
 async def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
@@ -231,4 +231,4 @@ async def test_deleting_never_fails_because_of_the_file(tmp_path: Path) -> None:
     path.write_text("clusters: [")
     progress = Progress("File", write=said.append)
     await KubeconfigFileProvider().withdraw(given(path), FileOutputs(context="x", written="y"), progress)
-    assert "left as it is" in said[0]
+    assert "was not changed" in said[0]

@@ -157,5 +157,5 @@ async def test_the_control_socket_says_why_it_refuses(
 
 
 def test_no_lab_behind_the_socket_is_an_error_of_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ControlError, match="does not answer"):
+    with pytest.raises(ControlError, match="does not respond"):
         ask(tmp_path / "control.sock", "state")

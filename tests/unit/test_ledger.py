@@ -78,8 +78,8 @@ def test_where_nobody_can_be_asked_an_approved_disk_is_not_verified_yet() -> Non
     [finding] = ledger.judge([one], {})
     assert one.standing is Standing.UNVERIFIED
     assert finding.severity is Severity.NOTE
-    assert "identity not verified yet" in finding.problem
-    assert "read on the node before any write" in finding.fix
+    assert "is not verified yet" in finding.problem
+    assert "reads it on the node before it writes" in finding.fix
     assert not ledger.kept(one).verified
 
 
@@ -123,7 +123,7 @@ def test_the_line_is_read_back_as_the_same_text(identity: str, written: str) -> 
 def test_many_nodes_are_one_finding_that_can_be_read() -> None:
     missing = {f"w{n}": {f"DATA{n:04}": f"serial DATA{n:04}"} for n in range(500)}
     finding = ledger.unapproved(ledger.LED_001, "p", missing, {})
-    assert "and those of 492 more nodes" in finding.problem
+    assert "and disks of 492 more nodes" in finding.problem
     assert len(finding.fix.splitlines()) == 3 + ledger.MOST_NODES
 
 
@@ -147,10 +147,10 @@ async def test_a_disk_that_changed_since_the_preview_stops_before_anything_is_wr
     with pytest.raises(StageFailed) as failure:
         await DiskLedgerProvider().establish(inputs(w1=["DATA1"]), SILENT)
     text = str(failure.value)
-    assert "The disks are not those that were approved." in text
+    assert "The disks found are not the approved disks." in text
     assert "LED-002" in text
-    assert "no disk is it; its disks: /dev/sdb" in text
-    assert "no disk was written to" in text
+    assert "it matches no disk; disks of the machine: /dev/sdb" in text
+    assert "nothing was written to any disk" in text
 
 
 # Offline: what the stack file alone says ----------------------------------------------------------------------------

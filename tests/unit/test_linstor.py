@@ -170,14 +170,14 @@ def test_a_size_that_is_not_known_is_not_compared() -> None:
         (NodeRow("n1", "ONLINE"), PoolState.REGISTERED, ""),
         (NodeRow("n1", "ONLINE", layers=frozenset({"DRBD", "STORAGE"})), PoolState.REGISTERED, ""),
         (NodeRow("n1", "OFFLINE"), PoolState.OFFLINE, "OFFLINE"),
-        (NodeRow("other", "ONLINE"), PoolState.OFFLINE, "does not know the node"),
+        (NodeRow("other", "ONLINE"), PoolState.OFFLINE, "does not know this node"),
         (NodeRow("n1", "ONLINE", flags=frozenset({"EVACUATE"})), PoolState.LEAVING, "flagged EVACUATE"),
         (
             NodeRow("n1", "ONLINE", layers=frozenset({"STORAGE"}), unsupported={"DRBD": "version is 8.4.11"}),
             PoolState.WITHOUT_DRBD,
             "version is 8.4.11",
         ),
-        (NodeRow("n1", "ONLINE", layers=frozenset({"STORAGE"})), PoolState.WITHOUT_DRBD, "does not offer DRBD"),
+        (NodeRow("n1", "ONLINE", layers=frozenset({"STORAGE"})), PoolState.WITHOUT_DRBD, "does not support DRBD"),
     ],
 )
 def test_a_pool_is_as_good_as_its_node(satellite: NodeRow, state: PoolState, words: str) -> None:
@@ -197,7 +197,7 @@ def test_what_a_node_cannot_do_is_read_with_linstors_reason() -> None:
     ("satellite", "words"),
     [
         (None, "has no LinstorSatellite"),
-        ({}, "has not looked at its LinstorSatellite yet"),
+        ({}, "has not reconciled its LinstorSatellite yet"),
         ({"status": {"conditions": [{"type": "Available", "status": "True", "message": "satellite online"}]}}, ""),
     ],
 )
@@ -258,10 +258,10 @@ def test_a_disk_is_given_to_linstor_by_its_link_whatever_identity_the_stack_file
 @pytest.mark.parametrize(
     ("wanted", "disks", "code", "words"),
     [
-        (Wanted(serial="S9"), [DISK], "LIN-004", "is now no disk of the machine"),
-        (Wanted(serial="S1"), [DISK, DISK], "LIN-004", "is now 2 disks"),
-        (Wanted(selector="disk.size > 1u * x.y"), [DISK], "LIN-004", "cannot be judged"),
-        (Wanted(serial="S1"), [Disk("sdb", "/dev/sdb", serial="S1")], "LIN-006", "has no such link"),
+        (Wanted(serial="S9"), [DISK], "LIN-004", "now matches no disk of the machine"),
+        (Wanted(serial="S1"), [DISK, DISK], "LIN-004", "now matches 2 disks"),
+        (Wanted(selector="disk.size > 1u * x.y"), [DISK], "LIN-004", "cannot be evaluated"),
+        (Wanted(serial="S1"), [Disk("sdb", "/dev/sdb", serial="S1")], "LIN-006", "has no link in /dev/disk/by-id"),
     ],
 )
 def test_a_disk_that_is_not_the_one_any_more_is_refused(
@@ -270,7 +270,7 @@ def test_a_disk_that_is_not_the_one_any_more_is_refused(
     found = devices.on_talos("n1", wanted, disks)
     assert not isinstance(found, devices.Resolved)
     assert found.code == code
-    assert words in found.problem or words.replace("cannot be judged", "beyond the expressions") in found.problem
+    assert words in found.problem or words.replace("cannot be evaluated", "beyond the expressions") in found.problem
 
 
 @pytest.mark.parametrize(

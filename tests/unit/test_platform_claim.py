@@ -88,20 +88,20 @@ def test_what_is_ours_or_nobodys_is_installed_into(seen: Seen) -> None:
         (
             Seen(namespace("eu1"), objects("tools/installer")),
             "INS-001",
-            "tools/installer, of which Helm has no record",
+            "tools/installer, which Helm has no record of",
         ),
-        (Seen(namespace(), objects(OURS), (revision("deployed"),)), "INS-002", "was not made by this stack"),
+        (Seen(namespace(), objects(OURS), (revision("deployed"),)), "INS-002", "was not created by this stack"),
         (Seen(namespace("us7"), objects(OURS), (revision("deployed"),)), "INS-002", "stack of cluster `us7`"),
-        (Seen(namespace()), "INS-003", "exists since 2026-01-01, and nobody owns it"),
+        (Seen(namespace()), "INS-003", "has existed since 2026-01-01, and has no owner"),
         (
             Seen(namespace(helm="kube-system/cozy-installer")),
             "INS-003",
-            "left behind by Helm release kube-system/cozy-installer",
+            "left over from Helm release kube-system/cozy-installer",
         ),
         (
             Seen(namespace("eu1"), legacy={"data": {"root-host": "old.example.org"}}),
             "INS-005",
-            "`root-host` is `old.example.org` there, the stack file says `example.org`",
+            "`root-host` is `old.example.org` there, but `example.org` in the stack file",
         ),
     ],
     ids=["other release", "no record", "by hand", "other stack", "leftover", "leftover of 1.3", "old ConfigMap"],
@@ -222,7 +222,7 @@ def test_a_pending_release_of_somebody_else_is_never_touched() -> None:
 def test_an_interrupted_operation_is_announced_in_the_plan() -> None:
     finding = one(WANTED, Seen(namespace("eu1", claim.RECORDED), objects(OURS), (revision("pending-upgrade", 3),)))
     assert (finding.code, finding.severity) == ("INS-006", "note")
-    assert "revision 3 is pending-upgrade since 2026-11-30" in finding.problem
+    assert "revision 3 has been pending-upgrade since 2026-11-30" in finding.problem
 
 
 # Helm's records -------------------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def test_a_record_that_cannot_be_read_is_known_by_its_labels_and_left_alone(data
     broken = {**secret("pending-install"), "data": data}
     found = helm_records.revision(broken)
     assert (found.status, found.description) == ("pending-install", "")
-    with pytest.raises(ValueError, match="no release that can be read"):
+    with pytest.raises(ValueError, match="no readable Helm release"):
         helm_records.restated(broken, "failed", "")
 
 

@@ -110,7 +110,7 @@ async def test_whoever_still_works_on_the_release_gets_time_to_finish(
     await kube.create(helm_records.collection("cozy-system"), secret("pending-install"))
     said = Said()
     running = asyncio.ensure_future(PlatformClaimProvider().establish(wanted(), said))
-    await until(lambda: "waiting for whoever works on it" in said.text)
+    await until(lambda: "waiting for another Helm operation" in said.text)
     ref = Ref("v1", "secrets", "cozy-system", "sh.helm.release.v1.cozy-installer.v1")
     await kube.merge_patch(ref, helm_records.restated(await kube.get(ref), "failed", "timed out"))
     await running
@@ -164,7 +164,7 @@ async def test_what_another_pod_network_left_behind_is_listed_before_anything_is
     bringing = wanted(brings_network=True)
     [finding] = await PlatformClaimProvider().preflight(bringing, None)
     assert finding.code == "INS-009"
-    assert "clusterroles/cilium, clusterroles/cilium-operator are there" in finding.problem
+    assert "clusterroles/cilium, clusterroles/cilium-operator already exist" in finding.problem
     assert "kubectl delete clusterroles cilium cilium-operator" in finding.fix
     assert await PlatformClaimProvider().preflight(wanted(), None) == []  # somebody else's network is none of ours
     await kube.create(

@@ -71,7 +71,7 @@ async def test_helms_own_failure_ends_the_watch_with_what_events_said(api: Memor
     await kube.create(helm_records.collection("cozy-system"), secret("failed"))
     with fails() as text:
         await running
-    assert "Helm gave up on the installer" in text()
+    assert "Helm gave up installing Cozystack's chart" in text()
     assert "violates PodSecurity" in text()
     assert "exempt kube-system" in text()
 

@@ -53,7 +53,7 @@ async def test_everything_that_was_there_before_proves_nothing(api: MemoryApi, k
     await kube.merge_patch(labeler.OPERATOR_PODS.ref.named("op"), {"status": body["status"]}, subresource="status")
     with fails() as text:
         await OperatorReadyProvider().establish(operator(), Said())
-    assert "nobody renews lease cozystack-operator.cozystack.io" in text()
+    assert "lease cozystack-operator.cozystack.io is not renewed" in text()
     assert "op ImagePullBackOff: ghcr.io: 429" in text()
 
 
@@ -67,7 +67,7 @@ async def test_a_lease_that_is_renewed_proves_the_operator_and_the_claim_learns_
     said = Said()
     given = operator(deadline_s=5)
     running = asyncio.ensure_future(OperatorReadyProvider().establish(given, said))
-    await until(lambda: "sign of life" in said.text)
+    await until(lambda: "heartbeat" in said.text)
     await asyncio.sleep(0.02)
     await kube.merge_patch(LEASES.named(LEASE), {"spec": {"renewTime": "2026-01-01T00:00:02Z"}})
     await running

@@ -34,7 +34,7 @@ async def test_oidc_is_switched_on_beside_what_others_wrote(api: MemoryApi, kube
     assert claim.authentication_of(package) == {"oidc": {"enabled": True, "keycloakInternalUrl": "http://keycloak"}}
     assert package["spec"]["components"]["platform"]["values"]["publishing"] == {"host": "example.org"}
     assert made.enabled
-    assert "switching OIDC on" in said.text
+    assert "turning OIDC on" in said.text
     again = Said()
     await SignOnProvider().establish(sign_on(), again)
     assert (await kube.get(claim.PACKAGE))["metadata"]["generation"] == package["metadata"]["generation"]
@@ -46,7 +46,7 @@ async def test_switched_on_counts_once_the_platform_has_taken_it_over(api: Memor
     await render(kube, oidc_enabled="false")
     with fails() as text:
         await SignOnProvider().establish(sign_on(), Said())
-    assert "authentication.oidc.enabled  asked for `true`, the platform uses `false`" in text()
+    assert "authentication.oidc.enabled  set to `true`, but the platform uses `false`" in text()
 
 
 async def test_oidc_is_never_switched_off_without_a_decision(api: MemoryApi, kube: MemoryKube) -> None:

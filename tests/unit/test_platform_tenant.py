@@ -81,7 +81,7 @@ async def test_a_webhook_that_stays_away_is_blamed_with_what_stands_behind_it(
     answers(refusal(500, AWAY))
     with fails() as text:
         await RootTenantPatchedProvider().establish(tenant_inputs(deadline_s=5), Said())
-    assert "webhook validate.apps.example has not answered" in text()
+    assert "webhook validate.apps.example has not responded" in text()
     assert "Service cozy-kubevirt/kubevirt-operator has no endpoints" in text()
     assert "kubectl -n cozy-kubevirt get pods" in text()
 
@@ -138,7 +138,7 @@ def test_endpoints_are_told_one_by_one() -> None:
         {"endpoints": [{"addresses": ["10.0.0.2"], "conditions": {"ready": False}}, {"addresses": ["10.0.0.1"]}]},
         {"endpoints": None},
     ]
-    assert webhooks.endpoints(webhook, slices) == "Service a/b has endpoints 10.0.0.1, 10.0.0.2 (not ready)"
+    assert webhooks.endpoints(webhook, slices) == "Service a/b has the endpoints 10.0.0.1, 10.0.0.2 (not ready)"
 
 
 async def test_a_question_about_endpoints_without_an_answer_is_unknown(api: MemoryApi, kube: MemoryKube) -> None:

@@ -43,8 +43,8 @@ async def test_every_difference_is_named_and_an_old_configmap_is_suspected(api: 
     await render(kube, root_host="old.example.org", expose_services="api", password="canary")
     with fails() as text:
         await PlatformValuesProvider().establish(values_inputs(), Said())
-    assert "publishing.host             asked for `example.org`, the platform uses `old.example.org`" in text()
-    assert "publishing.exposedServices  asked for `api,dashboard`, the platform uses `api`" in text()
+    assert "publishing.host             set to `example.org`, but the platform uses `old.example.org`" in text()
+    assert "publishing.exposedServices  set to `api,dashboard`, but the platform uses `api`" in text()
     assert "get configmap cozystack" in text()
     assert "canary" not in text()
 
@@ -89,7 +89,7 @@ async def test_values_that_cannot_be_read_are_unknown_and_never_quoted(
     await kube.create(Ref("v1", "secrets", "cozy-system"), body)
     with fails() as text:
         await PlatformValuesProvider().establish(values_inputs(), Said())
-    assert "no readable `_cluster`" in text() or "no mapping" in text()
+    assert "no readable `_cluster`" in text() or "not a mapping" in text()
     with pytest.raises(StageFailed, match="could not be read"):
         await PlatformValuesProvider().observe(values_inputs(), ValuesOutputs(rendered=ASKED))
 

@@ -68,7 +68,7 @@ def test_a_redirect_says_where_to_and_a_proxy_that_it_was_asked() -> None:
 def test_a_proxy_that_does_not_let_through_says_nothing_about_the_platform() -> None:
     standing = judge(DASHBOARD, Outcome(failure=Failure.PROXY, detail="proxy.corp:3128 answered 403 Forbidden"))
 
-    assert "nothing is known of the platform" in standing.means
+    assert "nothing is known about the platform" in standing.means
     assert "NO_PROXY" in standing.remedy
     assert blame([standing], [RIGHT], UNASKED).cause is Cause.UNKNOWN
 
@@ -196,19 +196,23 @@ def shown(**more: object) -> Served:
 @pytest.mark.parametrize(
     ("certificate", "trust", "says"),
     [
-        (GOOD, Trust.TRUSTED, "issued by R13, until 2027-01-29"),
+        (GOOD, Trust.TRUSTED, "issued by R13, valid until 2027-01-29"),
         (shown(names=frozenset({"*.example.com"})), Trust.TRUSTED, "R13"),
-        (shown(names=frozenset({"*.dashboard.example.com"})), Trust.MISNAMED, "it is for *.dashboard.example.com"),
-        (shown(names=frozenset({"other.example.net"})), Trust.MISNAMED, "it is for other.example.net"),
-        (shown(names=frozenset()), Trust.MISNAMED, "no name at all"),
-        (shown(ends=NOW - dt.timedelta(1)), Trust.EXPIRED, "ended on 2026-11-29"),
-        (shown(issuer="(STAGING) Counterfeit Cashew R10", distrust="x"), Trust.STAGING, "browsers do not accept"),
-        (shown(self_signed=True, distrust="self-signed certificate"), Trust.SELF_SIGNED, "browsers warn"),
+        (
+            shown(names=frozenset({"*.dashboard.example.com"})),
+            Trust.MISNAMED,
+            "it is issued for *.dashboard.example.com",
+        ),
+        (shown(names=frozenset({"other.example.net"})), Trust.MISNAMED, "it is issued for other.example.net"),
+        (shown(names=frozenset()), Trust.MISNAMED, "issued for no name"),
+        (shown(ends=NOW - dt.timedelta(1)), Trust.EXPIRED, "expired on 2026-11-29"),
+        (shown(issuer="(STAGING) Counterfeit Cashew R10", distrust="x"), Trust.STAGING, "browsers do not trust"),
+        (shown(self_signed=True, distrust="self-signed certificate"), Trust.SELF_SIGNED, "browsers show a warning"),
         (shown(issuer="Corp CA", distrust="unable to get local issuer certificate"), Trust.PRIVATE, "Corp CA"),
         (
             shown(subject=served.INGRESS_PLACEHOLDER, names=frozenset({"ingress.local"})),
             Trust.PLACEHOLDER,
-            "no certificate was issued",
+            "no certificate has been issued",
         ),
     ],
 )

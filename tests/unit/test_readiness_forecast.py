@@ -118,7 +118,7 @@ def test_without_a_pace_there_is_no_estimate() -> None:
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (None, "time left unknown"),
+        (None, "remaining time unknown"),
         (0, "less than a minute left"),
         (44, "less than a minute left"),
         (46, "about 1 min left"),

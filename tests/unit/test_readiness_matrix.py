@@ -40,7 +40,7 @@ def test_a_row_says_what_holds_it_up() -> None:
     found = {row.package: row for row in rows(Wait(EXPECTED).look(0, OBJECTS).standings)}
 
     assert found["storage"].notes == (
-        "linstor waiting for its dependencies, held up by n/operator",
+        "linstor waiting for its dependencies, blocked by n/operator",
         "operator installing",
     )
 
@@ -52,7 +52,7 @@ def test_reasons_are_shown_and_the_rest_is_counted() -> None:
     assert text.splitlines() == [
         "engine    0 of 1   stuck        dead given up by Flux",
         "storage   1 of 3   progressing  linstor waiting for its dependencies; operator installing",
-        "1 wait for others, 1 of 4 packages ready",
+        "1 waiting for others, 1 of 4 packages ready",
     ]
 
 

@@ -35,7 +35,7 @@ def test_a_child_that_its_parents_chart_has_not_made_yet_waits_for_the_parent() 
     assert [b.subject for b in early.blockers] == ["n/parent"]
     assert isinstance(late, Stuck)
     assert late.blockers[0].stuck is StuckClass.MISSING
-    assert late.blockers[0].evidence == "the chart of n/parent should have written it"
+    assert late.blockers[0].evidence == "the chart of n/parent should have created it"
 
 
 def test_releases_that_wait_for_each_other_are_named_as_a_circle() -> None:
@@ -43,7 +43,7 @@ def test_releases_that_wait_for_each_other_are_named_as_a_circle() -> None:
 
     assert isinstance(verdict, Stuck)
     assert [b.subject for b in verdict.blockers] == ["n/a"]
-    assert "waits for itself" in verdict.blockers[0].cause
+    assert "depends on itself" in verdict.blockers[0].cause
 
 
 def test_a_platform_chart_that_times_out_on_packages_points_at_the_package() -> None:

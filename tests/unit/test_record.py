@@ -265,7 +265,7 @@ async def test_a_cluster_that_is_gone_does_not_hold_up_a_destroy(cluster: Cluste
     said: list[str] = []
     await InstallRecordProvider().withdraw(ENDED, made, Progress("x", write=said.append))
 
-    assert any("stays" in line for line in said)
+    assert any("is kept" in line for line in said)
 
 
 def test_how_often_links_ran_decides_whether_the_end_is_written_again() -> None:

@@ -137,7 +137,7 @@ def test_the_lock_of_a_dead_run_is_removed_before_the_next(fake: Fake, capsys: p
     (folder / "other.json").write_text(json.dumps({**held, "hostname": "elsewhere"}))
     fake.engine().run("up")
     assert [path.name for path in folder.iterdir()] == ["other.json"]
-    assert "which died" in capsys.readouterr().out
+    assert "which is dead" in capsys.readouterr().out
 
 
 def test_a_blocking_verdict_stops_before_the_engine_is_started(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,7 +36,7 @@ def test_a_good_stack_file_has_nothing_to_say(tmp_path: Path) -> None:
     [
         ("cluster.varient", "talos", "cozystack:cluster.varient", "`variant`"),
         ("nodes.0.adress", "10.0.0.11", "cozystack:nodes[0].adress", "`address`"),
-        ("nodes.0.pod_cidr", "x", "cozystack:nodes[0].pod_cidr", "known here"),
+        ("nodes.0.pod_cidr", "x", "cozystack:nodes[0].pod_cidr", "use one of the keys here"),
         ("network.pod_cidr", "10.1.0.0/16", "cozystack:network.pod_cidr", "`podCIDR`"),
         ("network.svcCIDR", "10.1.0.0/16", "cozystack:network.svcCIDR", "`serviceCIDR`"),
         ("talos.certSANs", [], "cozystack:talos.certSANs", "`extraSans`"),

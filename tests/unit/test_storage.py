@@ -81,7 +81,7 @@ def test_problems_of_another_shape_are_unreadable(problems: object) -> None:
 @pytest.mark.parametrize(
     ("state", "talos", "says"),
     [
-        ("created", True, ["zpool status -LP data", "zpool destroy data   # loses what is in it"]),
+        ("created", True, ["zpool status -LP data", "zpool destroy data   # destroys its data"]),
         ("created", False, ["ssh cp1 sudo zpool status -LP data", "ssh cp1 sudo zpool destroy data"]),
         ("failed", True, ["zpool status -LP data"]),
         ("present", True, []),

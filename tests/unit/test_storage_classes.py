@@ -114,8 +114,8 @@ def test_the_old_mark_of_a_default_counts() -> None:
         (replicated(storagePool="ssd"), "CLS-002", "storagePool is ssd (would be data)"),
         (replicated(layerList="storage"), "CLS-002", "layerList is storage (would be drbd storage)"),
         (replicated(layerList=""), "CLS-002", "layerList is not set (would be drbd storage)"),
-        (replicated(autoPlace="4"), "CLS-002", "it wants 4 copies, and there are nodes for 3"),
-        (replicated(autoPlace="", placementCount="4"), "CLS-002", "it wants 4 copies"),
+        (replicated(autoPlace="4"), "CLS-002", "it asks for 4 replicas, but there are nodes for only 3"),
+        (replicated(autoPlace="", placementCount="4"), "CLS-002", "it asks for 4 replicas"),
         (replicated(autoPlace="2"), None, ""),
         (replicated(autoPlace="", placementCount="2"), None, ""),
         (replicated(allowRemoteVolumeAccess="false"), "CLS-003", "allowRemoteVolumeAccess is false (would be true)"),
@@ -227,7 +227,7 @@ async def test_a_cluster_that_does_not_answer_is_not_one_without_classes(serve: 
     briefly = inputs(deadline_s=0.1)
     [finding] = await ClassesFitProvider().preflight(briefly, None)
     assert (finding.code, finding.severity) == ("CLS-006", ERROR)
-    with pytest.raises(StageFailed, match="could not be found out"):
+    with pytest.raises(StageFailed, match="cannot be read"):
         await ClassesFitProvider().establish(briefly, quiet())
     [skipped] = await ClassesFitProvider().preflight(inputs(checks="offline"), None)
     assert skipped.severity is not ERROR
@@ -235,9 +235,9 @@ async def test_a_cluster_that_does_not_answer_is_not_one_without_classes(serve: 
 
 async def test_with_create_nothing_is_written_here_and_a_foreign_class_ends_it(serve: Callable[..., Api]) -> None:
     api = serve(cls("replicated"))
-    with pytest.raises(StageFailed, match="1 conflict") as failure:
+    with pytest.raises(StageFailed, match="1 storage class conflict") as failure:
         await ClassesFitProvider().establish(inputs(), quiet())
-    assert "no storage class was made, changed or removed" in str(failure.value)
+    assert "no storage class was created, changed or removed" in str(failure.value)
     assert api.made == []
 
 
@@ -246,7 +246,7 @@ async def test_with_adopt_only_what_is_missing_is_made_and_only_that_goes_again(
     provider = ClassesFitProvider()
     made = await provider.establish(inputs("adopt"), quiet())
     assert api.made == ["local"]
-    assert made.classes == {"local": "made here", "replicated": "of somebody else"}
+    assert made.classes == {"local": "created by this stack", "replicated": "created by someone else"}
     again = await provider.establish(inputs("adopt"), quiet())
     assert (api.made, again) == (["local"], made)
     await provider.withdraw(inputs("adopt"), made, quiet())
@@ -262,8 +262,8 @@ async def test_a_refresh_sees_a_second_default_and_a_class_that_is_gone(serve: C
     assert second is not None
     assert gone is not None
     assert provider.drifted(inputs("adopt"), second)
-    assert second.conflicts[0].startswith("CLS-004: 2 classes are, or would be, the default")
+    assert second.conflicts[0].startswith("CLS-004: 2 classes are, or would become, the default")
     assert gone.classes["replicated"] == "missing"
     assert provider.drifted(inputs("adopt"), gone)
     known = Known(inputs("adopt"), gone)
-    assert (await provider.revise(inputs("adopt"), known, quiet())).classes["replicated"] == "made here"
+    assert (await provider.revise(inputs("adopt"), known, quiet())).classes["replicated"] == "created by this stack"

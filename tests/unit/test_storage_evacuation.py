@@ -172,7 +172,7 @@ async def test_a_node_is_told_once_to_be_emptied_and_watched_until_it_is(cluster
     cluster.keeps("pvc-1", "n3")
     cluster.keeps("pvc-2", "n3")
     said = [await evacuation.evacuate(cluster.kube, "n3") for _ in range(4)]
-    assert said[0] == "LINSTOR moves pvc-1, pvc-2"
+    assert said[0] == "LINSTOR is moving pvc-1, pvc-2"
     assert said[-1] == ""
     assert cluster.asked.count("node evacuate n3") == 1
 
@@ -180,7 +180,7 @@ async def test_a_node_is_told_once_to_be_emptied_and_watched_until_it_is(cluster
 async def test_linstors_refusal_is_said_in_its_words(cluster: Cluster) -> None:
     cluster.keeps("pvc-1", "n3")
     cluster.refusal = "Not enough available nodes"
-    assert await evacuation.evacuate(cluster.kube, "n3") == "LINSTOR refuses: Not enough available nodes"
+    assert await evacuation.evacuate(cluster.kube, "n3") == "LINSTOR refuses the evacuation: Not enough available nodes"
 
 
 # A node that is away for a while --------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ async def test_the_next_machine_waits_until_every_replica_is_up_to_date(cluster:
     assert await evacuation.unsettled(cluster.kube) == ""
     cluster.keeps("pvc-2", "n2", state="SyncTarget(43.95%)")
     said = await evacuation.unsettled(cluster.kube)
-    assert said == "LINSTOR brings replicas up to date: pvc-2 (SyncTarget(43.95%)) on n2"
+    assert said == "LINSTOR is syncing replicas: pvc-2 (SyncTarget(43.95%)) on n2"
 
 
 async def test_without_linstor_nothing_is_waited_for(cluster: Cluster) -> None:
@@ -203,7 +203,7 @@ async def test_without_linstor_nothing_is_waited_for(cluster: Cluster) -> None:
 @pytest.mark.parametrize("how", ["no route", "a table"])
 async def test_a_linstor_that_does_not_answer_is_waited_for(cluster: Cluster, how: str) -> None:
     silent(cluster, how)
-    assert "LINSTOR does not say" in await evacuation.unsettled(cluster.kube)
+    assert "LINSTOR does not report" in await evacuation.unsettled(cluster.kube)
 
 
 async def test_an_upgrade_does_not_take_a_node_while_another_one_is_still_copied_to(
@@ -214,7 +214,7 @@ async def test_an_upgrade_does_not_take_a_node_while_another_one_is_still_copied
     monkeypatch.setattr(absences.Absences, "_fetched", _kubeconfig)
     machine: Any = type("M", (), {"name": "n1"})()
     leaving = absences.Absences(cast("Any", None), deadline_s=0.1, progress=Progress("t", write=lambda _: None))
-    with pytest.raises(StageFailed, match="could not be prepared for its absence") as failure:
+    with pytest.raises(StageFailed, match="could not be drained") as failure:
         await leaving.leave(machine)
     assert "pvc-1 (Inconsistent) on n2" in str(failure.value)
 
@@ -264,9 +264,9 @@ async def test_the_preview_refuses_when_linstor_does_not_answer(cluster: Cluster
 
 async def test_the_update_looks_again_and_changes_nothing_it_may_not(cluster: Cluster) -> None:
     cluster.keeps("pvc-1", "n3")
-    with pytest.raises(StageFailed, match="cannot stop being storage nodes") as failure:
+    with pytest.raises(StageFailed, match="must stay storage nodes") as failure:
         await PoolsRegisteredProvider().revise(inputs("n1 n2"), known("n1 n2 n3"), quiet())
-    assert "n3 keeps pvc-1" in str(failure.value)
+    assert "n3 still stores pvc-1" in str(failure.value)
     assert cluster.evacuating == set()
 
 
@@ -290,7 +290,7 @@ async def test_what_a_lost_node_kept_is_not_asked_for_and_linstor_is_told_by_a_p
 async def test_an_evacuation_that_does_not_end_says_what_is_left(cluster: Cluster) -> None:
     cluster.keeps("pvc-1", "n3")
     cluster.refusal = "Not enough available nodes"
-    with pytest.raises(StageFailed, match="did not empty every node that leaves") as failure:
+    with pytest.raises(StageFailed, match="did not evacuate every node that leaves") as failure:
         await PoolsRegisteredProvider().revise(
             inputs("n1 n2", evacuate={"n3": "goes"}, deadline_s=0.1), known("n1 n2 n3"), quiet()
         )
@@ -311,5 +311,5 @@ def test_a_gate_that_waits_for_nobody_does_not_exist() -> None:
 @SILENCES
 async def test_a_refresh_without_an_answer_keeps_what_was_known(cluster: Cluster, how: str) -> None:
     silent(cluster, how)
-    with pytest.raises(StageFailed, match="could not be found out"):
+    with pytest.raises(StageFailed, match="does not report whether"):
         await PoolsRegisteredProvider().observe(inputs("n1"), PoolOutputs(pools={}))

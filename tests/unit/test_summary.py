@@ -31,7 +31,7 @@ def test_addresses_are_those_that_are_published() -> None:
 
     assert found["vm-exportproxy"] == "https://vm-exportproxy.example.org"
     assert found["kubernetes"] == "https://10.0.0.10:6443"
-    assert found["tenants' kubeconfigs"] == "https://api.example.org:443"
+    assert found["tenant kubeconfigs"] == "https://api.example.org:443"
     assert found["grafana"] == "https://grafana.example.org"
     assert "dashboard" not in found
 
@@ -62,7 +62,7 @@ def test_an_existing_cluster_keeps_its_own_kubeconfig() -> None:
     found = summary.access_summary(site(cluster={"name": "k3s", "variant": "generic"}))
 
     assert "talosconfig" not in found
-    assert found["kubeconfig"] == "the file that cluster.access names"
+    assert found["kubeconfig"] == "the file set in cluster.access"
     assert "kubernetes" not in summary.versions(site(cluster={"name": "k3s", "variant": "generic"}), "1")
 
 

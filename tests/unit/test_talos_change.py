@@ -95,7 +95,7 @@ STORING = Seen(answers=True, node=True, replicas=("pvc-1", "pvc-2"))
 def test_a_machine_that_stores_something_is_emptied_after_the_drain_and_before_anything_that_cannot_be_undone() -> None:
     plane = Seen(answers=True, member=True, votes=True, healthy=True, node=True, replicas=("pvc-1",))
     made = planned("cp1 cp2 cp3", "cp1 cp2", seen={"cp3": plane}, reset="cp3", evacuate="cp3")
-    order = ["is drained", "is emptied of its replicas", "leaves etcd", "is reset", "its Node is deleted"]
+    order = ["is drained", "has its replicas moved to other nodes", "leaves etcd", "is reset", "its Node is deleted"]
     assert steps(made) == [f"cp3 {act}" for act in order]
 
 
@@ -133,14 +133,19 @@ def test_a_broken_etcd_on_a_living_machine_is_forgotten_with_approval_and_the_ma
 @pytest.mark.parametrize(
     ("change", "seen", "code", "words"),
     [
-        (("cp1 w1", "w1"), {}, "MEM-001", "no control plane would stay"),
-        (("cp1 cp2 cp3", "cp1 cp2"), {"cp2": DEAD}, "MEM-002", "1 live of 2 votes would be left, 2 are needed"),
-        (("cp1 cp2 cp3", "cp1 cp2 cp3 cp4"), {"cp2": DEAD}, "MEM-002", "cp2 is a member of etcd and not well"),
-        (("cp1 cp2 cp3", "cp1 cp2"), {"other": STRANGER}, "MEM-002", "other is a member of etcd"),
-        (("cp1 cp2 cp3", "cp1 cp2"), {"cp3": DEAD}, "MEM-003", "cp3 is to leave and does not answer"),
-        (("cp1 cp2 cp3", "cp1 cp2"), {"cp3": BROKEN}, "MEM-003", "its etcd is not well enough"),
-        (("cp1 w1", "cp1"), {"w1": Seen(node=True)}, "MEM-003", "w1 is to leave and does not answer"),
-        (("cp1 cp2", "cp1 cp3"), {"cp1": WORKER, "cp2": WORKER}, "MEM-005", "no control plane says"),
+        (("cp1 w1", "w1"), {}, "MEM-001", "no control plane node would be left"),
+        (
+            ("cp1 cp2 cp3", "cp1 cp2"),
+            {"cp2": DEAD},
+            "MEM-002",
+            "only 1 of 2 voting members would be healthy, but 2 are needed",
+        ),
+        (("cp1 cp2 cp3", "cp1 cp2 cp3 cp4"), {"cp2": DEAD}, "MEM-002", "etcd member cp2 is not healthy"),
+        (("cp1 cp2 cp3", "cp1 cp2"), {"other": STRANGER}, "MEM-002", "etcd member other is not healthy"),
+        (("cp1 cp2 cp3", "cp1 cp2"), {"cp3": DEAD}, "MEM-003", "cp3 is to be removed but does not respond"),
+        (("cp1 cp2 cp3", "cp1 cp2"), {"cp3": BROKEN}, "MEM-003", "its etcd is not healthy"),
+        (("cp1 w1", "cp1"), {"w1": Seen(node=True)}, "MEM-003", "w1 is to be removed but does not respond"),
+        (("cp1 cp2", "cp1 cp3"), {"cp1": WORKER, "cp2": WORKER}, "MEM-005", "no control plane node returns"),
     ],
 )
 def test_a_change_that_could_cost_the_cluster_is_refused(
@@ -154,7 +159,7 @@ def test_a_change_that_could_cost_the_cluster_is_refused(
 def test_without_a_majority_not_even_a_lost_member_is_forgotten() -> None:
     made = planned("cp1 cp2 cp3", "cp1 cp2", lost="cp3", seen={"cp2": DEAD, "cp3": DEAD})
     assert codes(made) == ["MEM-002"]
-    assert "1 live of 3 votes and needs 2" in made.findings[0].problem
+    assert "only 1 of 3 etcd voting members are healthy, but 2 are needed" in made.findings[0].problem
 
 
 def test_a_worker_may_leave_whatever_etcd_says() -> None:
@@ -164,7 +169,7 @@ def test_a_worker_may_leave_whatever_etcd_says() -> None:
     ]
 
 
-@pytest.mark.parametrize(("after", "words"), [("cp1 cp2 cp3", "another role"), ("moved", "the address 10.0.9.9")])
+@pytest.mark.parametrize(("after", "words"), [("cp1 cp2 cp3", "a different role"), ("moved", "the address 10.0.9.9")])
 def test_a_machine_that_changes_its_nature_is_refused(after: str, words: str) -> None:
     before: Any = Topology({"cp1": "10.0.0.11", "cp2": "10.0.0.12"}, {"cp3": "10.0.0.13"})
     moved = Topology({"cp1": "10.0.0.11", "cp2": "10.0.9.9"}, {"cp3": "10.0.0.13"})

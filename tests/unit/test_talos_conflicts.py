@@ -75,7 +75,7 @@ def test_findings_name_the_place_of_the_patch() -> None:
     (finding,) = conflicts.findings(_site(node={"patches": [{}, patch]}))
     assert finding.path == "cozystack:nodes[0].patches[1]"
     assert finding.severity is Severity.WARNING
-    assert "cluster.proxy.disabled becomes false instead of true on cp1" in finding.problem
+    assert "cluster.proxy.disabled is changed from true to false on cp1" in finding.problem
 
 
 def test_name_servers_in_two_forms() -> None:
@@ -159,7 +159,7 @@ def test_the_diff_says_what_changes_where_and_whether_it_reboots() -> None:
         _site(talos={"sysctls": {"vm.nr_hugepages": "8"}, "nameservers": ["10.0.0.1"], "extraSans": ["a"]})
     )
     assert redacted_diff(old, new).splitlines() == [
-        "cp1  no reboot",
+        "cp1  needs no reboot",
         "  + machine.sysctls.vm.nr_hugepages: 8",
         "  ~ machine.certSANs: +a",
         "  ~ cluster.apiServer.certSANs: +a",
@@ -170,7 +170,7 @@ def test_the_diff_says_what_changes_where_and_whether_it_reboots() -> None:
 def test_a_changed_file_takes_a_reboot_and_is_not_printed_whole() -> None:
     old, new = _documents(_site()), _documents(_site(talos={"lvmFilter": ["r|^/dev/drbd.*|"]}))
     assert redacted_diff(old, new).splitlines() == [
-        "cp1  takes a reboot",
+        "cp1  needs a reboot",
         "  ~ machine.files[/etc/lvm/lvm.conf].content: (7 lines) -> (7 lines)",
     ]
 
@@ -181,9 +181,9 @@ def test_nothing_changed_is_an_empty_diff() -> None:
 
 def test_new_and_removed_machines() -> None:
     site = _documents(_site())
-    assert redacted_diff({}, site).splitlines()[0] == "cp1  new machine: installed, then rebooted"
+    assert redacted_diff({}, site).splitlines()[0] == "cp1  new machine: it is installed and then rebooted"
     assert "  + HostnameConfig: hostname: cp1" in redacted_diff({}, site)
-    assert redacted_diff(site, {}) == "cp1  no longer in the inventory"
+    assert redacted_diff(site, {}) == "cp1  removed from the inventory"
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_list_order_is_a_change_and_elements_are_matched_by_name() -> None:
     order = redacted_diff(
         {"n": [{"machine": {"certSANs": ["a", "b"]}}]}, {"n": [{"machine": {"certSANs": ["b", "a"]}}]}
     )
-    assert "other order" in order
+    assert "only the order" in order
 
 
 @given(

@@ -80,19 +80,19 @@ def test_the_profile_of_every_release_pins_what_the_table_says(vectors: Path, re
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "has not the shape"),
-        ("- a\n", "has not the shape"),
-        ("version: v1.13.9\n", "has not the shape"),
-        ("{", "is not YAML"),
-        ("version: 2026-99-99\n", "is not YAML"),
-        ("[" * 400, "is not YAML"),
-        (GOOD.replace("version: v1.13.9", "version: 1.13"), "is no Talos version"),
-        (GOOD.replace("version: v1.13.9", "version: latest"), "'latest', which is no Talos version"),
+        ("", "is not an image profile"),
+        ("- a\n", "is not an image profile"),
+        ("version: v1.13.9\n", "is not an image profile"),
+        ("{", "is not valid YAML"),
+        ("version: 2026-99-99\n", "is not valid YAML"),
+        ("[" * 400, "is not valid YAML"),
+        (GOOD.replace("version: v1.13.9", "version: 1.13"), "is not a Talos version"),
+        (GOOD.replace("version: v1.13.9", "version: latest"), "'latest' is not a Talos version"),
         (
             GOOD.replace("version: v1.13.9", "version: v1.13.6"),
-            "for Talos v1.13.6 and based on an installer of v1.13.9",
+            "for Talos v1.13.6, but its base installer is v1.13.9",
         ),
-        (GOOD.replace("installer:v1.13.9", "installer@sha256:0"), "based on an installer of unknown version"),
+        (GOOD.replace("installer:v1.13.9", "installer@sha256:0"), "but its base installer is of an unknown version"),
     ],
 )
 def test_what_is_no_profile_is_never_guessed(text: str, says: str) -> None:
@@ -110,7 +110,7 @@ def test_a_profile_decides_image_and_contract(tmp_path: Path) -> None:
     assert wanted(result.site)["cp1"].talos == "v1.13.9"
     [drift] = result.findings
     assert (drift.code, drift.severity.value) == ("IMG-002", "warning")
-    assert "pins Talos v1.13.9, Cozystack 1.6.2 pins v1.13.6" in drift.problem
+    assert "pins Talos v1.13.9, but Cozystack 1.6.2 pins v1.13.6" in drift.problem
 
 
 def test_a_checkout_of_cozystack_is_a_source_too(tmp_path: Path) -> None:
@@ -143,9 +143,9 @@ def test_a_profile_is_read_anew_every_time(tmp_path: Path) -> None:
         ("huge.yaml", "larger than 256 KiB"),
         ("http://127.0.0.1:1/installer.yaml", "only https"),
         ("file:///etc/hostname", "only https"),
-        ("https://127.0.0.1:1/installer.yaml", "cannot be fetched"),
-        ("https://me:token@127.0.0.1:1/installer.yaml", "https://127.0.0.1:1/installer.yaml: it cannot be fetched"),
-        ("https://127.0.0.1:port/", "it is not a URL"),
+        ("https://127.0.0.1:1/installer.yaml", "cannot be downloaded"),
+        ("https://me:token@127.0.0.1:1/installer.yaml", "https://127.0.0.1:1/installer.yaml: it cannot be downloaded"),
+        ("https://127.0.0.1:port/", "it is not a valid URL"),
     ],
 )
 def test_a_profile_that_cannot_be_read_is_a_finding_and_no_image(tmp_path: Path, source: str, says: str) -> None:
@@ -165,7 +165,7 @@ def test_a_profile_without_zfs_is_refused(tmp_path: Path) -> None:
     result = loaded(tmp_path, ("talos.image", {"fromRelease": False, "profile": "p.yaml"}))
 
     assert codes(result) == ["IMG-003", "IMG-002"]
-    assert "has no extension zfs" in result.findings[0].problem
+    assert "does not include the extension zfs" in result.findings[0].problem
 
 
 @contextmanager
@@ -211,8 +211,8 @@ def test_a_profile_behind_a_url_is_fetched(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("page", "says"),
     [
-        ((404, "not here"), "the server answers 404"),
-        ((200, "<html>sign in</html>"), "has not the shape"),
+        ((404, "not here"), "the server returned 404"),
+        ((200, "<html>sign in</html>"), "is not an image profile"),
         ((200, "#" * (profile.MOST_BYTES + 10)), "larger than"),
         ((302, "http://127.0.0.1:1/installer.yaml"), "without https"),
     ],
@@ -227,7 +227,7 @@ def test_what_a_url_leads_to_is_not_trusted(
 def test_a_server_that_nobody_vouches_for_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with https({"/p": (200, GOOD)}, monkeypatch, tmp_path) as url:
         monkeypatch.delenv("SSL_CERT_FILE")
-        with pytest.raises(BadProfile, match="cannot be fetched"):
+        with pytest.raises(BadProfile, match="cannot be downloaded"):
             profile.read(f"{url}/p", tmp_path)
 
 

@@ -16,10 +16,10 @@ PIN = Wanted(talos="v1.13.6", image="ghcr.io/cozystack/cozystack/talos:v1.13.6",
     ("there", "says"),
     [
         (Running("v1.13.6"), None),
-        (Running("v1.12.7"), "runs v1.12.7, the pin is v1.13.6"),
-        (Running("v1.13.9"), "runs v1.13.9, the pin is v1.13.6"),
-        (Running("v1.13.6", ("zfs",)), "lacks zfs"),
-        (Running("v1.13.6", ("drbd", "zfs")), "lacks drbd, zfs"),
+        (Running("v1.12.7"), "runs v1.12.7 instead of v1.13.6"),
+        (Running("v1.13.9"), "runs v1.13.9 instead of v1.13.6"),
+        (Running("v1.13.6", ("zfs",)), "does not have the extension zfs"),
+        (Running("v1.13.6", ("drbd", "zfs")), "does not have the extension drbd, zfs"),
     ],
 )
 def test_a_machine_is_upgraded_for_a_reason(there: Running, says: str | None) -> None:

@@ -64,32 +64,36 @@ def test_a_machine_as_it_should_be_has_no_finding() -> None:
 @pytest.mark.parametrize(
     ("change", "code", "says"),
     [
-        ({"talos": "v1.13.0"}, "VRF-002", "cp1 runs Talos v1.13.0, the pin is v1.13.6"),
+        ({"talos": "v1.13.0"}, "VRF-002", "cp1 runs Talos v1.13.0, but v1.13.6 is pinned"),
         ({"talos": "v1.14.0"}, "VRF-002", "cp1 runs Talos v1.14.0"),
         ({"talos": ""}, "VRF-002", "of unknown version"),
-        ({"extensions": (Extension("drbd"),)}, "VRF-004", "cp1 has no extension zfs; it has drbd"),
-        ({"extensions": ()}, "VRF-004", "cp1 has no extension drbd, zfs; it has none"),
+        ({"extensions": (Extension("drbd"),)}, "VRF-004", "cp1 does not have the extension zfs; it has drbd"),
+        ({"extensions": ()}, "VRF-004", "cp1 does not have the extension drbd, zfs; it has none"),
         ({"modules": frozenset(MODULES) - {"openvswitch"}}, "VRF-005", "cp1 has not loaded openvswitch"),
         ({"modules": frozenset(MODULES) - {"vfio_iommu_type1"}}, "VRF-005", "cp1 has not loaded vfio_iommu_type1"),
         # The extension is there and the module is not: the list of extensions alone proves nothing.
         (
             {"modules": frozenset(MODULES) - {"drbd"}, "drbd": None},
             "VRF-005",
-            "has not loaded drbd although the extension drbd is there",
+            "has not loaded drbd, although the extension drbd is installed",
         ),
         ({"drbd": "8.4.11"}, "VRF-006", "cp1 has loaded DRBD 8.4.11"),
         ({"drbd": None}, "VRF-006", "DRBD of unknown version"),
         ({"drbd": "nine"}, "VRF-006", "cp1 has loaded DRBD nine"),
-        ({"lvm_conf": ""}, "VRF-007", "would open /dev/drbd*, /dev/dm*, /dev/zd*, /dev/loop*"),
-        ({"lvm_conf": conf('"r|^/dev/drbd.*|"')}, "VRF-007", "would open /dev/dm*, /dev/zd*, /dev/loop*"),
-        ({"addresses": frozenset({"10.0.0.99", VIP})}, "VRF-008", "cp1 has no address 10.0.0.11; it has 10.0.0.99"),
-        ({"node_ips": ("10.0.0.99",)}, "VRF-008", "kubelet on cp1 registers 10.0.0.99, not 10.0.0.11"),
-        ({"node_ips": (VIP,)}, "VRF-009", f"cp1's node address is the virtual {VIP}"),
-        ({"node_ips": ("10.0.0.11", VIP)}, "VRF-009", f"cp1's node address is the virtual {VIP}"),
-        ({"members": (member("cp1", "10.0.0.11", VIP),)}, "VRF-009", f"etcd on cp1 advertises the virtual {VIP}"),
-        ({"members": (member("cp1"), member("cp9"))}, "VRF-010", "unknown members cp9 (10.0.0.19)"),
-        ({"members": ()}, "VRF-010", "no vote of cp1"),
-        ({"members": (member("cp1", learner=True),)}, "VRF-010", "no vote of cp1"),
+        ({"lvm_conf": ""}, "VRF-007", "would scan /dev/drbd*, /dev/dm*, /dev/zd*, /dev/loop*"),
+        ({"lvm_conf": conf('"r|^/dev/drbd.*|"')}, "VRF-007", "would scan /dev/dm*, /dev/zd*, /dev/loop*"),
+        (
+            {"addresses": frozenset({"10.0.0.99", VIP})},
+            "VRF-008",
+            "cp1 does not have the address 10.0.0.11; it has 10.0.0.99",
+        ),
+        ({"node_ips": ("10.0.0.99",)}, "VRF-008", "kubelet on cp1 registers 10.0.0.99 instead of 10.0.0.11"),
+        ({"node_ips": (VIP,)}, "VRF-009", f"cp1 uses the VIP {VIP} as its node address"),
+        ({"node_ips": ("10.0.0.11", VIP)}, "VRF-009", f"cp1 uses the VIP {VIP} as its node address"),
+        ({"members": (member("cp1", "10.0.0.11", VIP),)}, "VRF-009", f"etcd on cp1 advertises the VIP {VIP}"),
+        ({"members": (member("cp1"), member("cp9"))}, "VRF-010", "the unknown members cp9 (10.0.0.19)"),
+        ({"members": ()}, "VRF-010", "no vote from cp1"),
+        ({"members": (member("cp1", learner=True),)}, "VRF-010", "no vote from cp1"),
         ({"status": Status(Stage.BOOTING)}, "VRF-001", "cp1 is booting"),
     ],
 )
@@ -117,7 +121,7 @@ def test_an_answer_that_could_not_be_had_fails(question: str) -> None:
     [found] = findings(replace(good(), **change))
 
     assert (found.code, found.severity) == ("VRF-001", Severity.ERROR)
-    assert "does not say" in found.problem
+    assert "does not report" in found.problem
     assert "no answer within the deadline" in found.problem
 
 
@@ -125,7 +129,7 @@ def test_a_machine_that_is_away_is_one_finding() -> None:
     away = Unanswered("connection refused")
     [found] = findings(Seen(ref("cp1"), away, away, away, away, away, away, away, away, away))
 
-    assert found.problem == "cp1 (10.0.0.11) does not answer: connection refused"
+    assert found.problem == "cp1 (10.0.0.11) does not respond: connection refused"
 
 
 def test_one_good_machine_does_not_hide_two_bad_ones() -> None:
@@ -191,7 +195,7 @@ def test_the_matrix_has_a_row_for_every_machine_and_never_calls_an_unknown_one_v
     ]
     assert "| cp1 | control plane | v1.13.6 | all 2 | all 6 | 9.3.2 | complete | 10.0.0.11 | verified |" in markdown
     assert "| w_3 | worker | ? | ? | ? | ? | ? | ? | VRF-001 |" in markdown
-    assert "without drbd, zfs" in text
+    assert "no drbd, zfs" in text
 
 
 def test_a_machine_that_still_boots_is_not_settled() -> None:

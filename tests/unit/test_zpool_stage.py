@@ -118,8 +118,8 @@ def pod(**waiting: str) -> Object:
 @pytest.mark.parametrize(
     ("nodes", "pods", "said"),
     [
-        ({}, [pod()], "there is no such Node any more"),
-        ({"w1": node("Unknown")}, [pod()], "does not answer since 2026-11-30T17:00:00Z"),
+        ({}, [pod()], "the Node no longer exists"),
+        ({"w1": node("Unknown")}, [pod()], "has not responded since 2026-11-30T17:00:00Z"),
         ({"w1": node("False")}, [], "describe job job"),
         (
             {"w1": node("False")},

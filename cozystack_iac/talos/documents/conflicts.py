@@ -17,71 +17,73 @@ from cozystack_iac.yaml_text import Document
 MCF_001 = Rule(
     "MCF-001",
     ERROR,
-    title="links with static or virtual addresses are known",
-    why="a virtual address without a link is carried by nobody, and static addresses have nowhere to go",
+    title="Links with static addresses or VIPs are named",
+    why="without a link name, no interface gets the static addresses or the VIP",
     remedy="set the node's link",
 )
 MCF_002 = Rule(
     "MCF-002",
     ERROR,
-    title="the install disk can be named to this Talos",
-    why="up to 1.13 Talos takes no expressions for the install disk; it would install on the default disk instead",
+    title="This Talos version can select the install disk",
+    why="up to 1.13, Talos has no selector expressions for the install disk and would install on the default "
+    "disk instead",
     remedy="identify the disk by wwid, serial or byId",
 )
 MCF_003 = Rule(
     "MCF-003",
     ERROR,
-    title="patches use documents that this Talos knows",
-    why="Talos refuses the whole configuration because of one unknown kind",
-    remedy="write the setting in the form of the site's Talos version",
+    title="Patches use documents that this Talos version supports",
+    why="a single unknown kind makes Talos reject the whole configuration",
+    remedy="write the setting in the format of the site's Talos version",
 )
 MCF_004 = Rule(
     "MCF-004",
     ERROR,
-    title="a setting is written in one form",
-    why="the configuration is refused when an old key stands beside the document that took it over",
+    title="Every setting is written in one format",
+    why="Talos rejects a configuration that has both an old key and the document that replaced it",
     remedy="use the document",
 )
 MCF_005 = Rule(
     "MCF-005",
     WARNING,
-    title="patches leave what Cozystack needs",
-    why="patches are merged last and win; Cozystack and its storage rely on the value",
-    remedy="leave it out, or use the key of the stack file that is meant for it",
+    title="Patches keep the values that Cozystack needs",
+    why="patches are merged last and win, but Cozystack and its storage depend on this value",
+    remedy="remove it from the patch, or use the matching key of the stack file",
 )
 MCF_006 = Rule(
     "MCF-006",
     ERROR,
-    title="patches delete documents that are there",
-    why="up to 1.13 Talos' library crashes on the deletion of a document that is missing",
+    title="Patches delete only documents that exist",
+    why="up to 1.13, Talos crashes when a patch deletes a missing document",
     remedy="remove the deletion",
 )
 MCF_007 = Rule(
     "MCF-007",
     ERROR,
-    title="an interface carries one virtual address before Talos 1.12",
-    why="the second one would silently be left out: the old network section has room for one",
-    remedy="put it on another link, or use Talos 1.12 or later",
+    title="Before Talos 1.12, an interface has only one VIP",
+    why="the old network format has room for one VIP only, so the second one would be silently dropped",
+    remedy="move the VIP to another link, or use Talos 1.12 or later",
 )
 MCF_008 = Rule(
     "MCF-008",
     ERROR,
-    title="the installer image is known",
-    why="the generated configuration names the plain Talos image, which has neither DRBD nor ZFS",
-    remedy="make the profile readable, or give talos.image.reference",
+    title="The installer image is known",
+    why="the generated configuration would use the plain Talos image, which has neither DRBD nor ZFS",
+    remedy="make the profile readable, or set talos.image.reference",
 )
 MCF_009 = Rule(
     "MCF-009",
     ERROR,
-    title="documents are known for the site's Talos",
-    why="keys move between Talos versions, and one unknown key makes a machine refuse its configuration",
-    remedy="use a Talos version of 1.10 to 1.14",
+    title="The site's Talos version is supported",
+    why="configuration keys differ between Talos versions, and a single unknown key makes a machine reject "
+    "its configuration",
+    remedy="use Talos 1.10 to 1.14",
 )
 MCF_010 = Rule(
     "MCF-010",
     ERROR,
-    title="a machine is called like its inventory entry",
-    why="waits, storage and deletion look for the node under the inventory's name and would never find it",
+    title="The host name is the node name in the inventory",
+    why="later stages look for the node by its inventory name and would never find it",
     remedy="rename the node in the inventory",
 )
 
@@ -103,7 +105,7 @@ def findings(site: Site) -> Iterator[Finding]:
     try:
         subjects = [Subject.of(site, node) for node in site.nodes]
     except UnsupportedTalos as error:
-        fix = "set talos.version to a version of 1.10 to 1.14"
+        fix = "set talos.version to 1.10 to 1.14"
         yield MCF_009.at(site.where("talos", "version"), problem=str(error), fix=fix)
         return
     for position, subject in enumerate(subjects):
@@ -119,31 +121,33 @@ def findings(site: Site) -> Iterator[Finding]:
 def _machine(position: int, subject: Subject) -> Iterator[Finding]:
     site, node = subject.site, subject.node
     needs = [f"address {address}" for address in node.addresses] if not subject.link else []
-    needs += [f"virtual address {address}" for address, link in subject.vips if not link]
+    needs += [f"VIP {address}" for address, link in subject.vips if not link]
     if needs:
-        where, fix = site.where("nodes", position, "link"), f"set nodes[{position}].link, e.g. to eth0"
-        yield MCF_001.at(where, problem=f"{node.name} has {', '.join(needs)} and no link is known", fix=fix)
+        where, fix = site.where("nodes", position, "link"), f"set nodes[{position}].link, for example to eth0"
+        yield MCF_001.at(where, problem=f"{node.name} has {', '.join(needs)}, but its link is not set", fix=fix)
     if (
         node.install_disk is not None
         and node.install_disk.selector
         and not install.expressible(node.install_disk, subject.minor)
     ):
         where = site.where("nodes", position, "installDisk", "selector")
-        problem = f"{node.name}'s install disk is an expression, and the site's Talos is 1.{subject.minor}"
-        yield MCF_002.at(where, problem=problem, fix="give installDisk a wwid, serial or byId")
+        problem = f"{node.name}'s install disk is a selector expression, but the site runs Talos 1.{subject.minor}"
+        yield MCF_002.at(where, problem=problem, fix="set wwid, serial or byId in installDisk")
     if subject.minor < MULTIDOC_NETWORK:
         links = [link for _, link in subject.vips if link]
         for link in dict.fromkeys(link for link in links if links.count(link) > 1):
             several = [address for address, on in subject.vips if on == link]
-            problem = f"{node.name} would carry {' and '.join(several)} on {link}"
-            fix = "move one to another link, or use Talos 1.12 or later"
+            problem = f"{node.name} would have {' and '.join(several)} on {link}"
+            fix = "move one of them to another link, or use Talos 1.12 or later"
             yield MCF_007.at(site.where("nodes", position, "vips"), problem=problem, fix=fix)
 
 
 def _images(site: Site, subjects: Sequence[Subject]) -> Iterator[Finding]:
     without = [subject.node.name for subject in subjects if subject.image is None]
     if without:
-        problem = f"no installer image is known for {', '.join(without[:3])}{' and others' if len(without) > 3 else ''}"
+        problem = (
+            f"the installer image is unknown for {', '.join(without[:3])}{' and others' if len(without) > 3 else ''}"
+        )
         fix = "make talos.image.profile readable, or set talos.image.reference"
         yield MCF_008.at(site.where("talos", "image"), problem=problem, fix=fix)
 
@@ -162,22 +166,22 @@ def _form(site: Site, minor: int, patch: _Patch) -> Iterator[Finding]:
     if kind:
         since = kinds.SINCE.get(str(kind))
         if since is not None and since > minor:
-            problem = f"{kind} came with Talos 1.{since}, and the site's Talos is 1.{minor}"
-            yield MCF_003.at(where, problem=problem, fix="write it in the old form, or leave it out")
+            problem = f"{kind} needs Talos 1.{since} or later, but the site runs Talos 1.{minor}"
+            yield MCF_003.at(where, problem=problem, fix="use the older format, or remove it")
         wrong = [key for key in ("metadata", "spec") if key in patch.document]
         if wrong:
-            problem = f"{kind} has {' and '.join(wrong)}, which no Talos document has"
-            yield MCF_003.at(where, problem=problem, fix="put name and settings at the top level")
+            problem = f"{kind} has {' and '.join(wrong)}, but Talos documents have no such fields"
+            yield MCF_003.at(where, problem=problem, fix="move the name and the settings to the top level")
         return
     for path, (since, document) in kinds.MOVED.items():
         if minor >= since and _has(patch.document, path.split(".")):
-            problem = f"{path} is set, which Talos 1.{minor} has in {document}"
-            yield MCF_004.at(where, problem=problem, fix=f"set it in a document of kind {document}")
+            problem = f"the patch sets {path}, which Talos 1.{minor} replaces with {document}"
+            yield MCF_004.at(where, problem=problem, fix=f"set it in a {document} document")
     # Up to 1.13 the base has no ResolverConfig; ours comes with talos.nameservers.
     resolver = MULTIDOC_NETWORK <= minor < MULTIDOC_ALL and bool(site.talos.nameservers)
     if resolver and _has(patch.document, ["machine", "network", "nameservers"]):
-        problem = "machine.network.nameservers is set, and talos.nameservers makes a ResolverConfig"
-        yield MCF_004.at(where, problem=problem, fix="use one of them, preferably talos.nameservers")
+        problem = "the patch sets machine.network.nameservers, but talos.nameservers already creates a ResolverConfig"
+        yield MCF_004.at(where, problem=problem, fix="use only one of them, preferably talos.nameservers")
 
 
 def _deletion(
@@ -195,7 +199,7 @@ def _deletion(
         and not any(path[0] == who for path in own[subject.node.name])
     ]
     if missing:
-        problem = f"{who} is deleted, and {', '.join(missing[:3])} has no such document"
+        problem = f"the patch deletes {who}, but {', '.join(missing[:3])} has no such document"
         yield MCF_006.at(site.where(*patch.steps), problem=problem, fix="remove the deletion")
 
 
@@ -211,11 +215,11 @@ def _overrides(site: Site, own: Mapping[str, Mapping[tuple[str, ...], Any]], pat
             continue
         name, ours = differing[0]
         if path in (("HostnameConfig", "hostname"), ("", "machine", "network", "hostname")):
-            problem = f"{name} would be called {_text(value)}"
-            fix = "remove the host name, or change the name in the inventory"
+            problem = f"the patch renames {name} to {_text(value)}"
+            fix = "remove the host name from the patch, or rename the node in the inventory"
             yield MCF_010.at(site.where(*patch.steps), problem=problem, fix=fix)
             continue
-        problem = f"{spelled(path)} becomes {_shown(value)} instead of {_shown(ours)} on {_listed(differing)}"
+        problem = f"{spelled(path)} is changed from {_shown(ours)} to {_shown(value)} on {_listed(differing)}"
         yield MCF_005.at(site.where(*patch.steps), problem=problem, fix=f"remove {spelled(path)} from the patch")
 
 
@@ -236,7 +240,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, Mapping) and value.get(DELETE) == "delete":
         return "nothing"
     text = _text(value)
-    return "another text" if "\n" in text else text if len(text) <= 60 else f"{text[:59]}…"
+    return "a different text" if "\n" in text else text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def _listed(differing: Sequence[tuple[str, Any]]) -> str:

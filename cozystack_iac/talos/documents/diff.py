@@ -87,16 +87,16 @@ def _of_machine(
     whole_new: Sequence[Document] | None,
 ) -> Change | None:
     if new is None:
-        return Change("no longer in the inventory", ())
+        return Change("removed from the inventory", ())
     if old is None:
-        return Change("new machine: installed, then rebooted", tuple(_lines({}, flatten(new))))
+        return Change("new machine: it is installed and then rebooted", tuple(_lines({}, flatten(new))))
     lines = tuple(_lines(flatten(old), flatten(new)))
     reboot = needs_reboot(old, new)
     if whole_old is not None and whole_new is not None:
         beside = {*flatten(old), *flatten(new)}
         lines += tuple(_hidden_lines(flatten(whole_old), flatten(whole_new), beside))
         reboot = needs_reboot(whole_old, whole_new)
-    return Change("takes a reboot" if reboot else "no reboot", lines) if lines else None
+    return Change("needs a reboot" if reboot else "needs no reboot", lines) if lines else None
 
 
 def _lines(before: Mapping[tuple[str, ...], Any], after: Mapping[tuple[str, ...], Any]) -> Iterator[str]:
@@ -135,9 +135,9 @@ def _change(path: tuple[str, ...], before: Any, after: Any) -> str:
         if gone or come:
             parts = [f"{sign}{_short(item)}" for sign, items in (("-", gone), ("+", come)) for item in items]
             return ": " + ", ".join(parts)
-        return ": other order or repetitions"
+        return ": only the order or repetitions change"
     if _secret(path, before, after):
-        return f": {HIDDEN} changes"
+        return f": {HIDDEN} (changed)"
     return f": {_short(before)} -> {_short(after)}"
 
 

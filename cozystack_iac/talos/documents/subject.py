@@ -76,7 +76,7 @@ def minor_of(version: str) -> int:
     match = re.fullmatch(r"v?1\.(\d+)(?:\.\d+(?:-[\w.]+)?)?", version, re.ASCII)
     if match is None or not OLDEST_MINOR <= int(match[1]) <= NEWEST_MINOR:
         raise UnsupportedTalos(
-            f"Talos {version or 'of unknown version'} is not one of 1.{OLDEST_MINOR} to 1.{NEWEST_MINOR}"
+            f"Talos {version or 'of unknown version'} is not supported; use 1.{OLDEST_MINOR} to 1.{NEWEST_MINOR}"
         )
     return int(match[1])
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
@@ -73,6 +74,50 @@ def format_seconds(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How fast the world goes that is waited for; 1 is life. Stories play in one that goes a thousand times faster.
+
+    `looks` multiplies pauses between looks, `patience` how long something that passes by itself is waited for, `calls` how long
+    a single call may take.
+    """
+
+    looks: float = 1.0
+    patience: float = 1.0
+    calls: float = 1.0
+
+
+_pace = Pace()
+
+
+@contextlib.contextmanager
+def at_pace(pace: Pace) -> Iterator[None]:
+    """All waits of this process go at that pace inside the block."""
+    global _pace
+    before, _pace = _pace, pace
+    try:
+        yield
+    finally:
+        _pace = before
+
+
+def interval(seconds: float) -> float:
+    return seconds * _pace.looks
+
+
+def patience(seconds: float) -> float:
+    return seconds * _pace.patience
+
+
+def call_limit(seconds: float) -> float:
+    return seconds * _pace.calls
+
+
+async def pause(seconds: float) -> None:
+    """Until the next look. Only where the other side offers no watch."""
+    await asyncio.sleep(interval(seconds))
+
+
 @contextlib.asynccontextmanager
 async def budget(deadline_s: float, expired: Callable[[], StageFailed]) -> AsyncIterator[None]:
     """Bound a wait by its own budget; when it is used up, `expired` builds the failure from what was last seen."""
@@ -89,5 +134,5 @@ async def budget(deadline_s: float, expired: Callable[[], StageFailed]) -> Async
 async def poll(question: Callable[[], Awaitable[T | None]], *, every_s: float = 1.0) -> T:
     """Ask until there is an answer. Only where the other side offers no watch."""
     while (answer := await question()) is None:
-        await asyncio.sleep(every_s)
+        await pause(every_s)
     return answer

@@ -101,6 +101,19 @@ def vectors() -> Path:
 
 
 @pytest.fixture(autouse=True)
+def pace(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The product waits at the pace of the test's marker, e.g. `pace(looks=0.01)`: worlds of tests go faster than life."""
+    marker = request.node.get_closest_marker("pace")
+    if marker is None:
+        yield
+        return
+    from cozystack_iac.waiting import Pace, at_pace  # the process that only hands tests out reads this file, too
+
+    with at_pace(Pace(**marker.kwargs)):
+        yield
+
+
+@pytest.fixture(autouse=True)
 def bundles(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stages that fail leave support bundles: not in this checkout."""
     monkeypatch.setenv("COZYSTACK_IAC_BUNDLES", str(tmp_path_factory.getbasetemp() / "bundles"))

@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 
 from cozystack_iac.kube import kubeconfig as kubeconfigs
+from cozystack_iac.waiting import pause
 
 Object = dict[str, Any]
 
@@ -234,10 +235,10 @@ class Kube:
                 if not absent:
                     absent = True
                     yield Snapshot(None)
-                await asyncio.sleep(BACKOFF_S[min(attempt, 2)])
+                await pause(BACKOFF_S[min(attempt, 2)])
                 attempt += 1
             except (Unreachable, Unavailable):
-                await asyncio.sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
+                await pause(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
                 attempt += 1
 
     async def _watch_once(self, ref: Ref, selector: str) -> AsyncIterator[Snapshot]:

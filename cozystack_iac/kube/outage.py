@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from cozystack_iac.kube.client import Unavailable, Unreachable
+from cozystack_iac.waiting import interval, pause
 
 ASK_EVERY_S = 1.0
 
@@ -24,7 +24,7 @@ async def outlasting(ask: Callable[[], Awaitable[T]], within_s: float, say: Call
         try:
             return await ask()
         except (Unreachable, Unavailable) as error:
-            if time.monotonic() + ASK_EVERY_S > until:
+            if time.monotonic() + interval(ASK_EVERY_S) > until:
                 raise
             say(f"waiting for the API server ({error})")
-        await asyncio.sleep(ASK_EVERY_S)
+        await pause(ASK_EVERY_S)

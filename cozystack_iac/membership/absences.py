@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -12,7 +11,7 @@ from cozystack_iac.storage.controller import SHELL
 from cozystack_iac.storage.evacuation import unsettled
 from cozystack_iac.talos.errors import TalosError
 from cozystack_iac.talos.fleet import Fleet, MachineRef
-from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds
+from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds, pause
 
 LOOK_EVERY_S = 1.0  # evictions are asked for again at this pace
 
@@ -75,7 +74,7 @@ class Absences:
                 if not last:
                     return
                 self._progress.say(f"{machine.name} {what}: {last}")
-                await asyncio.sleep(LOOK_EVERY_S)
+                await pause(LOOK_EVERY_S)
 
     @asynccontextmanager
     async def _kube(self) -> AsyncIterator[Kube]:

@@ -25,7 +25,7 @@ from cozystack_iac.talos.etcd_bootstrap import owner
 from cozystack_iac.talos.fleet import Fleet, MachineRef
 from cozystack_iac.talos.gate import EtcdView, Gate, all_members
 from cozystack_iac.talos.machine import Member, Stage
-from cozystack_iac.waiting import Progress, StageFailed, format_seconds
+from cozystack_iac.waiting import Progress, StageFailed, format_seconds, patience, pause
 
 LOOK_EVERY_S = 1.0  # several of the questions have no watch
 PATIENCE_S = 10.0  # how long a machine may be silent, or a leader missing, before it is taken for a fact
@@ -119,7 +119,7 @@ class Departure:
             made = self._plan(await self._survey())
             if not made.findings:
                 return made
-            await asyncio.sleep(LOOK_EVERY_S)
+            await pause(LOOK_EVERY_S)
         return self._plan(await self._survey())
 
     async def _survey(self) -> Look:
@@ -207,7 +207,7 @@ class Departure:
             except (TalosError, KubeError, BadKubeconfig) as error:
                 self._within_budget(self._clock[0] or "checking the cluster")
                 self._say(str(error))
-            await asyncio.sleep(LOOK_EVERY_S)
+            await pause(LOOK_EVERY_S)
 
     async def _round(self) -> bool:
         """One look and one step; True when there is nothing left to do."""
@@ -249,7 +249,7 @@ class Departure:
             return True
         now = time.monotonic()
         self._doubt_since = self._doubt_since or now
-        if now - self._doubt_since >= PATIENCE_S:
+        if now - self._doubt_since >= patience(PATIENCE_S):
             return False
         texts = [finding.problem for finding in made.findings] or [
             f"{name} does not respond and cannot leave by itself" for name in silent

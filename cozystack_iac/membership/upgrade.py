@@ -20,7 +20,7 @@ from cozystack_iac.talos.gate import Gate
 from cozystack_iac.talos.machine import Stage, Status
 from cozystack_iac.talos.profile import tuned
 from cozystack_iac.talos.verification import Wanted, lacking
-from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds
+from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds, interval, pause
 
 LOOK_EVERY_S = 0.5  # a machine that comes back has no way to say so
 LIFECYCLE_SINCE = (1, 13)  # LifecycleService; the legacy call is deprecated from there on and goes with 1.18
@@ -163,7 +163,7 @@ class Upgrade:
                 if not open_:
                     return looks
                 self._progress.say(f"waiting for {self._fleet.summary(open_)}")
-                await asyncio.sleep(LOOK_EVERY_S)
+                await pause(LOOK_EVERY_S)
 
     def _leave_to_rollout(self, looks: Mapping[str, Look]) -> None:
         """Machines without our configuration are not part of the cluster yet: the gate must not wait for them."""
@@ -215,7 +215,7 @@ class Upgrade:
                 up = frozenset({Stage.RUNNING}) if look.status and look.status.stage is Stage.RUNNING else UP
                 left = await self._send(machine, wanted, look.running)
             self._progress.say(self._fleet.summary())
-            await asyncio.sleep(LOOK_EVERY_S)
+            await pause(LOOK_EVERY_S)
 
     async def _send(self, machine: MachineRef, wanted: Wanted, running: Running) -> bool:
         """One attempt; whether the machine has left for its new life. What is not final is tried again by the caller."""
@@ -251,7 +251,7 @@ class Upgrade:
     async def _leaves(self, machine: MachineRef, client: Machine) -> bool:
         """Until the connection is lost, as in every reboot; an upgrade that is given up leaves it open, and fails."""
         upgrading = False
-        while not await client.hangs_up(LOOK_EVERY_S):
+        while not await client.hangs_up(interval(LOOK_EVERY_S)):
             try:
                 # On a connection of its own: this one must stay the old life's, or its end would never be seen.
                 status = await self._fleet.ask(machine, lambda other: other.status())

@@ -19,6 +19,7 @@ from cozystack_iac.readiness.releases import FAILING_S, Limits, assess
 from cozystack_iac.readiness.verdicts import Judgement, QueryFailed, Since, Standing, Stuck, StuckClass, Suspended
 from cozystack_iac.readiness.view import PACKAGES, View, watching
 from cozystack_iac.readiness.wording import failure
+from cozystack_iac.waiting import pause
 
 T = TypeVar("T")
 LOOK_EVERY_S = 5.0  # what is stuck stays so: nothing is lost by a few seconds, and a look at everything is work
@@ -71,7 +72,7 @@ async def _until_stuck(kube: Kube, needs: frozenset[str], failing_s: float) -> N
                 if (verdict := _concerned(judgement, needs)) is not None:
                     limits = await after_evidence(kube, verdict, judgement.standings, limits)
             since = judgement.since
-            await asyncio.sleep(LOOK_EVERY_S)  # limits end without an event, too
+            await pause(LOOK_EVERY_S)  # limits end without an event, too
 
 
 def judged(view: View, since: Since, limits: Limits) -> Judgement:

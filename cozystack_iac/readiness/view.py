@@ -21,6 +21,7 @@ from cozystack_iac.kube.client import (
 )
 from cozystack_iac.readiness.expected import Cluster
 from cozystack_iac.readiness.verdicts import QueryFailed
+from cozystack_iac.waiting import pause
 
 RELEASES = Ref("helm.toolkit.fluxcd.io/v2", "helmreleases")
 PACKAGES = Ref("cozystack.io/v1alpha1", "packages")
@@ -121,7 +122,7 @@ class View:
             if was_away and not self.away:
                 await self.refresh()  # watches come back by and by; what happened meanwhile is asked for at once
                 self.changed.set()
-            await asyncio.sleep(RETURN_S if self.away else PULSE_S)
+            await pause(RETURN_S if self.away else PULSE_S)
 
     def _lost(self, why: str) -> None:
         if not self.away:

@@ -15,7 +15,7 @@ from cozystack_iac.storage.controller import Controller
 from cozystack_iac.storage.devices import Resolved
 from cozystack_iac.talos.errors import TalosError
 from cozystack_iac.talos.fleet import Fleet, MachineRef
-from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds
+from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds, pause
 
 LOOK_EVERY_S = 2.0
 
@@ -69,7 +69,7 @@ class DevicesFitProvider(StageProvider[DeviceInputs, DeviceOutputs]):
                 except (KubeError, linstor.Unreadable) as error:
                     last = str(error)
                 progress.say(last)
-                await asyncio.sleep(LOOK_EVERY_S)
+                await pause(LOOK_EVERY_S)
 
     async def revise(
         self, inputs: DeviceInputs, known: Known[DeviceInputs, DeviceOutputs], progress: Progress

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 
 from pydantic import Field
@@ -11,7 +10,7 @@ from cozystack_iac.kube.client import Kube, KubeError, Ref
 from cozystack_iac.platform import helm_records, installer, labeler
 from cozystack_iac.platform.helm_records import Revision
 from cozystack_iac.stages.base import Properties, StageProvider, StageResource
-from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds
+from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds, patience, pause
 
 DEPLOYMENT = Ref("apps/v1", "deployments", installer.OPERATOR_NAMESPACE, "cozystack-operator")
 LOOK_EVERY_S = 1.0
@@ -76,9 +75,9 @@ class InstallerHookProvider(StageProvider[HookInputs, HookOutputs]):
                         before, looked = found, True
                     if found is not None and found.status == helm_records.FAILED and found != before:
                         raise failed("Helm gave up installing Cozystack's chart.", found.description)
-                    if found is None and progress.elapsed.total_seconds() > NO_TRACE_S:
+                    if found is None and progress.elapsed.total_seconds() > patience(NO_TRACE_S):
                         return HookOutputs(seen="nothing")
-                await asyncio.sleep(LOOK_EVERY_S)
+                await pause(LOOK_EVERY_S)
 
 
 class InstallerHook(StageResource[HookInputs], provider=InstallerHookProvider):

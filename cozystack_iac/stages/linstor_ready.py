@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ from cozystack_iac.readiness.blockage import unless_stuck
 from cozystack_iac.readiness.releases import FAILING_S
 from cozystack_iac.stages.base import Properties, StageProvider, StageResource
 from cozystack_iac.storage import linstor
-from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds
+from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds, pause
 
 ENDPOINT_SLICES = Ref("discovery.k8s.io/v1", "endpointslices", linstor.NAMESPACE)
 CONFIGURATIONS = "linstorsatelliteconfigurations.piraeus.io"
@@ -69,7 +68,7 @@ class LinstorReadyProvider(StageProvider[LinstorReadyInputs, LinstorReadyOutputs
             while not established(await _definition(kube)):
                 last = f"the controller is ready, but {CONFIGURATIONS} is not established"
                 progress.say(f"waiting for {CONFIGURATIONS}")
-                await asyncio.sleep(LOOK_EVERY_S)
+                await pause(LOOK_EVERY_S)
             return LinstorReadyOutputs(ready=True)
 
         async with budget(inputs.deadline_s, expired), Kube.connect(inputs.kubeconfig) as kube:

@@ -15,7 +15,7 @@ from cozystack_iac.talos import matrix
 from cozystack_iac.talos.fleet import Fleet, MachineRef
 from cozystack_iac.talos.inspection import inspect
 from cozystack_iac.talos.verification import HEAD, VRF_001, Row, Seen, Unanswered, Wanted, judge, rows
-from cozystack_iac.waiting import Progress, StageFailed
+from cozystack_iac.waiting import Progress, StageFailed, pause
 
 LOOK_EVERY_S = 0.5  # machines that still start have no way to say that they are done
 
@@ -96,7 +96,7 @@ async def _settled(inputs: VerificationInputs, progress: Progress) -> tuple[Seen
                 if not open_:
                     return seen
                 progress.say(f"waiting for {', '.join(open_[:8])}")
-                await asyncio.sleep(LOOK_EVERY_S)
+                await pause(LOOK_EVERY_S)
     except TimeoutError:
         away = Unanswered("timed out")
         return seen or tuple(Seen(m, away, away, away, away, away, away, away, away) for m in inputs.machines)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from pydantic import Field
 
 from cozystack_iac.kube.client import Conflict, Kube, Ref, Unavailable, Unreachable
@@ -11,7 +9,7 @@ from cozystack_iac.kube.definitions import DEFINITIONS, established
 from cozystack_iac.platform import installer, labeler
 from cozystack_iac.stages.base import Properties, StageProvider, StageResource
 from cozystack_iac.stages.platform_claim import note
-from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds
+from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds, pause
 
 PACKAGE_SOURCES = Ref("cozystack.io/v1alpha1", "packagesources")
 LEASES = Ref("coordination.k8s.io/v1", "leases", installer.OPERATOR_NAMESPACE)
@@ -89,7 +87,7 @@ async def _noted(kube: Kube) -> None:
         try:
             return await note(kube)
         except (Unavailable, Unreachable, Conflict):
-            await asyncio.sleep(LOOK_EVERY_S)
+            await pause(LOOK_EVERY_S)
 
 
 async def _source_appears(kube: Kube, progress: Progress) -> bool:

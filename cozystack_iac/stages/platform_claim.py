@@ -6,7 +6,6 @@ on; every later preview and update looks for it (`stuck`), and the next update c
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from cozystack_iac.platform.claim import CLUSTER, RELEASE, Seen, Wanted
 from cozystack_iac.platform.helm_records import Revision
 from cozystack_iac.platform.installer import OPERATOR_NAMESPACE, RELEASE_NAME
 from cozystack_iac.stages.base import Known, Properties, StageProvider, StageResource
-from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds
+from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds, patience, pause
 
 # A plugin whose engine was killed may still finish what it began. It gets the time that the chart takes at most (upstream's
 # end-to-end suite: `helm --wait --timeout 2m`); one that ends later only writes to a revision that is no longer the last.
@@ -152,7 +151,7 @@ class PlatformClaimProvider(StageProvider[ClaimInputs, ClaimOutputs]):
             while (found := await _last(kube, wanted)) is not None and _younger(found):
                 saw = f"revision {found.number} is {found.status}"
                 progress.say(f"waiting for another Helm operation: {saw} since {found.since:%H:%M:%S}")
-                await asyncio.sleep(LOOK_EVERY_S)
+                await pause(LOOK_EVERY_S)
             return await _give_back(kube, wanted, progress)
 
         async with budget(inputs.deadline_s, expired), Kube.connect(inputs.kubeconfig) as kube:
@@ -164,7 +163,7 @@ class PlatformClaimProvider(StageProvider[ClaimInputs, ClaimOutputs]):
                     progress.say(f"waiting for the API server ({saw})")
                 except KubeError as error:
                     raise _unanswered(error) from None
-                await asyncio.sleep(LOOK_EVERY_S)
+                await pause(LOOK_EVERY_S)
         raise expired()
 
 
@@ -279,7 +278,7 @@ async def _give_back(kube: Kube, wanted: Wanted, progress: Progress) -> str:
 
 
 def _younger(found: Revision) -> bool:
-    return found.under_way and datetime.now(UTC) - found.since < timedelta(seconds=PATIENCE_S)
+    return found.under_way and datetime.now(UTC) - found.since < timedelta(seconds=patience(PATIENCE_S))
 
 
 async def _last(kube: Kube, wanted: Wanted) -> Revision | None:

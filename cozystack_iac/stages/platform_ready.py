@@ -30,7 +30,7 @@ from cozystack_iac.readiness.wording import accounts, essence, line
 from cozystack_iac.stages.base import Properties, StageProvider, StageResource
 from cozystack_iac.stages.pools_registered import EXEC_EVERY_S, PoolInputs, pool_standings
 from cozystack_iac.storage import linstor
-from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds
+from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds, interval, pause
 
 PLATFORM_RELEASE = "cozy-system/cozystack-platform"  # its creation is when the platform began
 
@@ -114,7 +114,7 @@ class PlatformReadyProvider(StageProvider[PlatformInputs, PlatformOutputs]):
                 last = pools or line(verdict)
                 if saying.worth(pools or essence(verdict)):
                     saying.say(last + wait.left(verdict))
-                await asyncio.sleep(EXEC_EVERY_S if pools else 0)
+                await pause(EXEC_EVERY_S if pools else 0)
 
     async def observe(self, inputs: PlatformInputs, outputs: PlatformOutputs) -> PlatformOutputs | None:
         if inputs.first_of_two:
@@ -198,11 +198,11 @@ class _Wait:
     async def next(self, within_s: float) -> None:
         """Until something changes, or `within_s`: reactions stay far below a second, bursts are judged once."""
         try:
-            async with asyncio.timeout(min(within_s, TICK_S)):
+            async with asyncio.timeout(min(within_s, interval(TICK_S))):
                 await self._view.changed.wait()
         except TimeoutError:
             return
-        await asyncio.sleep(GATHER_S)
+        await pause(GATHER_S)
         self._view.changed.clear()
 
 

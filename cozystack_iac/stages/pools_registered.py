@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Literal
@@ -16,7 +15,7 @@ from cozystack_iac.storage import evacuation, linstor
 from cozystack_iac.storage.controller import SHELL, Controller, satellite
 from cozystack_iac.storage.evacuation import Stored
 from cozystack_iac.storage.linstor import PoolStanding, PoolState
-from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds
+from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds, pause
 
 EXEC_EVERY_S = 2.0  # LINSTOR offers no watch; short commands in its own pod
 
@@ -120,7 +119,7 @@ class PoolsRegisteredProvider(StageProvider[PoolInputs, PoolOutputs]):
                 if any(s.state is PoolState.FOREIGN for s in seen):
                     raise _pools_failed(inputs, seen, evidence, trouble, "waiting longer does not help")
                 progress.say(f"pool {inputs.pool}: {trouble}")
-                await asyncio.sleep(EXEC_EVERY_S)
+                await pause(EXEC_EVERY_S)
 
     async def revise(
         self, inputs: PoolInputs, known: Known[PoolInputs, PoolOutputs], progress: Progress
@@ -172,7 +171,7 @@ class PoolsRegisteredProvider(StageProvider[PoolInputs, PoolOutputs]):
                         del open_[node]
                 if open_:
                     progress.say("; ".join(f"{node}: {text}" for node, text in open_.items()))
-                    await asyncio.sleep(EXEC_EVERY_S)
+                    await pause(EXEC_EVERY_S)
 
     async def observe(self, inputs: PoolInputs, outputs: PoolOutputs) -> PoolOutputs | None:
         try:

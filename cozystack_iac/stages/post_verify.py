@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ from cozystack_iac.findings import ERROR, Finding, Verdict, as_markdown, block
 from cozystack_iac.kube.client import Kube, Ref
 from cozystack_iac.readiness.postverify import INGRESS_NAMESPACE, Patience, Seen, Standing, Wanted, judge
 from cozystack_iac.stages.base import Properties, StageProvider, StageResource
-from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds
+from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds, pause
 
 LOOK_EVERY_S = 2.0  # ten lists; what is waited for here takes minutes
 SHOWN = 8  # findings in a message, waits in a line
@@ -76,7 +75,7 @@ class PostVerifyProvider(StageProvider[PostVerifyInputs, PostVerifyOutputs]):
                 if not standing.waiting:
                     break
                 progress.say(f"waiting for {_counted(standing.waiting)}")
-                await asyncio.sleep(LOOK_EVERY_S)
+                await pause(LOOK_EVERY_S)
         errors = [f for f in standing.findings if f.severity is ERROR]
         if errors:
             raise _failed(standing.findings, (), f"{len(errors)} problems found")

@@ -22,7 +22,7 @@ from cozystack_iac.reachability.name_probes import SYSTEM, Names, ask, ask_with_
 from cozystack_iac.reachability.names import Address, NameStanding
 from cozystack_iac.reachability.outcomes import Reach, Standing, Target, targets
 from cozystack_iac.stages.base import Properties, StageProvider, StageResource
-from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds
+from cozystack_iac.waiting import Progress, StageFailed, budget, call_limit, format_seconds, pause
 
 PROBE_EVERY_S = 1.0
 TICK_S = 0.5
@@ -113,9 +113,9 @@ class ReachabilityProvider(StageProvider[ReachInputs, ReachOutputs]):
     async def observe(self, inputs: ReachInputs, outputs: ReachOutputs) -> ReachOutputs | None:
         if _unasked(inputs):
             return outputs
-        async with budget(INSIDE_S, _no_address):
+        async with budget(call_limit(INSIDE_S), _no_address):
             targets = await _targets(inputs, Progress("Reachability"))
-        seen = await probe_all(targets, _cluster_ca(inputs), probes.PROBE_S)
+        seen = await probe_all(targets, _cluster_ca(inputs), call_limit(probes.PROBE_S))
         found = await _resolved(inputs, seen)
         inside = Inside() if all(s.ok for s in seen) else await _inside(inputs)
         return _report(seen, found, blame(seen, found, inside), outputs.seconds)
@@ -138,7 +138,7 @@ class _Wait:
         targets, ca = await _targets(self._inputs, progress), _cluster_ca(self._inputs)
         limit = self._inputs.backend_s
         while True:
-            self.seen = await probe_all(targets, ca, probes.PROBE_S)
+            self.seen = await probe_all(targets, ca, call_limit(probes.PROBE_S))
             open_ = [s for s in self.seen if not s.ok]
             if not open_:
                 return ""
@@ -146,7 +146,7 @@ class _Wait:
             if stubborn:
                 return f"no change for {format_seconds(limit)}"
             progress.say("; ".join(f"{s.target}: {s.words}" for s in open_[:SHOWN]))
-            await asyncio.sleep(PROBE_EVERY_S)
+            await pause(PROBE_EVERY_S)
 
     def _too_long(self, standing: Standing) -> bool:
         """Whether an answer that is none has stood for so long that it will not change by itself."""
@@ -185,7 +185,7 @@ async def _targets(inputs: ReachInputs, progress: Progress) -> list[Target]:
             if addresses:
                 return _given(inputs, addresses)
             progress.say(f"waiting for the load balancer of {ROOT_INGRESS}: {trouble}")
-            await asyncio.sleep(TICK_S)
+            await pause(TICK_S)
 
 
 async def _balancer(entry: Mapping[str, Any]) -> list[str]:
@@ -218,7 +218,7 @@ async def _resolved(inputs: ReachInputs, seen: Sequence[Standing]) -> tuple[Name
     accepted = _accepted(inputs, {str(s.target.address) for s in seen} or inputs.addresses)
     if not accepted:
         return ()
-    return await ask_with_fronts(_asked(inputs), seen, accepted, _cluster_ca(inputs), probes.PROBE_S)
+    return await ask_with_fronts(_asked(inputs), seen, accepted, _cluster_ca(inputs), call_limit(probes.PROBE_S))
 
 
 # The third witness --------------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ async def _resolved(inputs: ReachInputs, seen: Sequence[Standing]) -> tuple[Name
 async def _inside(inputs: ReachInputs) -> Inside:
     """What the cluster knows. Every question stands alone: an answer that was not got is unknown."""
     try:
-        async with asyncio.timeout(INSIDE_S), Kube.connect(inputs.kubeconfig) as kube:
+        async with asyncio.timeout(call_limit(INSIDE_S)), Kube.connect(inputs.kubeconfig) as kube:
             ingress = await _ready(kube, ROOT_INGRESS.namespace or "", ROOT_INGRESS.name or "")
             service = await kube.find(ROOT_INGRESS) or {}
             external = frozenset(map(str, (service.get("spec") or {}).get("externalIPs") or ()))

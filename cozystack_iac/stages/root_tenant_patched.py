@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +14,7 @@ from cozystack_iac.platform.webhooks import Webhook
 from cozystack_iac.readiness.blockage import unless_stuck
 from cozystack_iac.readiness.releases import FAILING_S
 from cozystack_iac.stages.base import Properties, StageProvider, StageResource
-from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds
+from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds, patience, pause
 
 TENANT_EVERY_S = 1.0  # an aggregated API behind a restarting backend: watches on it end all the time
 
@@ -80,7 +79,7 @@ class RootTenantPatchedProvider(StageProvider[TenantInputs, TenantOutputs]):
                         raise _refused(error) from None
                     last = f"rejected, trying again: {error}"  # as long as the aggregator's own way in is not open
                 progress.say(f"waiting for the root tenant ({last})")
-                await asyncio.sleep(TENANT_EVERY_S)
+                await pause(TENANT_EVERY_S)
 
         async with budget(inputs.deadline_s, expired), Kube.connect(inputs.kubeconfig) as kube:
             return await unless_stuck(patched(kube), kube, tenant.RELEASES, failing_s=inputs.failing_s)
@@ -130,7 +129,7 @@ class _Patience:
         now = time.monotonic()
         if webhook != self._webhook:
             self._webhook, self._since = webhook, now
-        return webhook is not None and now - self._since >= WEBHOOK_S
+        return webhook is not None and now - self._since >= patience(WEBHOOK_S)
 
 
 def _broken(webhook: Webhook, answer: str, behind: str) -> StageFailed:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from cozystack_iac.kube.client import Conflict, Kube, KubeError, Object, Ref, Unavailable, Unreachable
 from cozystack_iac.storage import zfs
 from cozystack_iac.storage.zfs import NAMESPACE, PoolReport
-from cozystack_iac.waiting import Progress
+from cozystack_iac.waiting import Progress, pause
 
 JOBS = Ref("batch/v1", "jobs", NAMESPACE)
 PODS = Ref("v1", "pods", NAMESPACE)
@@ -114,7 +114,7 @@ class Batch:
     async def _gone(self, name: str) -> None:
         await self._persist(lambda: self._kube.delete(JOBS.named(name)))
         while await self._persist(lambda: self._kube.find(JOBS.named(name))) is not None:
-            await asyncio.sleep(ASK_AGAIN_S / 5)
+            await pause(ASK_AGAIN_S / 5)
 
     async def _answers(self, names: Mapping[str, str], doing: str) -> dict[str, PoolReport]:
         """Wait for the end of the named Jobs (by node) and read what they said."""
@@ -148,7 +148,7 @@ class Batch:
     async def _notice(self, names: Mapping[str, str], doing: str) -> None:
         """Why a node is silent: its pod cannot start, or the node itself is gone. Nothing waits for these answers."""
         while True:
-            await asyncio.sleep(NOTICE_EVERY_S)
+            await pause(NOTICE_EVERY_S)
             try:
                 pods = await self._kube.objects(PODS)
                 nodes = {n["metadata"]["name"]: n for n in await self._kube.objects(NODES)}
@@ -167,7 +167,7 @@ class Batch:
                 return await call()
             except (Unreachable, Unavailable) as error:
                 self._progress.say(f"the Kubernetes API does not respond: {error}")
-                await asyncio.sleep(ASK_AGAIN_S)
+                await pause(ASK_AGAIN_S)
 
 
 def ended(job: Object) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
 from cozystack_iac.talos.errors import AlreadyDone, NotAuthorized, Rejected, TalosError
 from cozystack_iac.talos.fleet import Fleet, MachineRef
 from cozystack_iac.talos.gate import Gate, all_members
 from cozystack_iac.talos.machine import Member
-from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds
+from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds, pause
 
 LOOK_EVERY_S = 0.5  # the member list cannot be watched
 
@@ -60,7 +59,7 @@ class Bootstrap:
                     self._say(f"the etcd of {', '.join(self._recorded)} is not running")
                 else:
                     await self._bootstrap()
-                await asyncio.sleep(LOOK_EVERY_S)
+                await pause(LOOK_EVERY_S)
 
     async def members(self) -> dict[str, str]:
         """Member ids by machine as they are now; raises TalosError when no control plane says."""

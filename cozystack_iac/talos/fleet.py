@@ -17,7 +17,7 @@ from cozystack_iac.talos.errors import PeerFault, TalosError, WrongPeer
 from cozystack_iac.talos.identity import Identity
 from cozystack_iac.talos.machine import Stage, Status
 from cozystack_iac.talos.transport import PORT, Limits
-from cozystack_iac.waiting import StageFailed
+from cozystack_iac.waiting import StageFailed, call_limit
 from cozystack_iac.yaml_text import BadYaml
 
 CALL_S = 5.0  # one call to a machine that is up; longer means that it is not
@@ -108,7 +108,11 @@ class Fleet:
     def secure(self, machine: MachineRef) -> Machine:
         """The configured machine, by mutual TLS."""
         return Machine(
-            machine.address, identity=self.identity, port=machine.port, deadline_s=CALL_S, limits=self.limits
+            machine.address,
+            identity=self.identity,
+            port=machine.port,
+            deadline_s=call_limit(CALL_S),
+            limits=self.limits,
         )
 
     def maintenance(self, machine: MachineRef) -> Machine:
@@ -117,7 +121,7 @@ class Fleet:
             machine.maintenance,
             fingerprint=machine.fingerprint,
             port=machine.port,
-            deadline_s=CALL_S,
+            deadline_s=call_limit(CALL_S),
             limits=self.limits,
         )
 

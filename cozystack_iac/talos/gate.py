@@ -11,7 +11,7 @@ from cozystack_iac.talos.errors import NotThere, TalosError, WrongPeer
 from cozystack_iac.talos.fleet import CALL_S, Fleet, MachineRef
 from cozystack_iac.talos.machine import EtcdStatus, Member
 from cozystack_iac.talos.transport import look
-from cozystack_iac.waiting import Progress, StageFailed, budget
+from cozystack_iac.waiting import Progress, StageFailed, budget, call_limit, pause
 
 KUBE_API_PORT = 6443
 LOOK_EVERY_S = 0.5  # neither etcd's members nor the API servers can be watched through Talos
@@ -93,7 +93,7 @@ class Gate:
                 if not last:
                     return exists
                 self._progress.say(f"{when}: {'; '.join(last[:4])}")
-                await asyncio.sleep(LOOK_EVERY_S)
+                await pause(LOOK_EVERY_S)
 
     async def views(self) -> tuple[EtcdView, ...]:
         """Every control plane's view of etcd. Never raises."""
@@ -120,7 +120,7 @@ class Gate:
 
     async def _api_trouble(self, machine: MachineRef) -> str:
         try:
-            async with asyncio.timeout(CALL_S):
+            async with asyncio.timeout(call_limit(CALL_S)):
                 await look(machine.address, KUBE_API_PORT, limits=self._fleet.limits)
         except WrongPeer:
             return ""  # it speaks TLS and wants to know who asks

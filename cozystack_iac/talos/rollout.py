@@ -17,7 +17,7 @@ from cozystack_iac.talos.errors import Answered, NotYet, TalosError
 from cozystack_iac.talos.fleet import Fleet, Found, MachineRef, Sight, in_batches, together
 from cozystack_iac.talos.gate import Gate
 from cozystack_iac.talos.machine import ApplyMode, Stage
-from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds
+from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds, patience, pause
 
 APPLY_S = 30.0  # a configuration is validated against disks and written before the answer
 LOOK_EVERY_S = 0.5  # a machine that comes back has no way to say so
@@ -93,12 +93,12 @@ class Rollout:
                         strangers_since.setdefault(wish.machine.name, now)
                     else:
                         strangers_since.pop(wish.machine.name, None)
-                self._refuse(sights, {n for n, since in strangers_since.items() if now - since > STUBBORN_S})
+                self._refuse(sights, {n for n, since in strangers_since.items() if now - since > patience(STUBBORN_S)})
                 if all(_settled(s) for s in sights.values()):
                     return sights
                 waiting = [name for name, sight in sights.items() if not _settled(sight)]
                 self._progress.say(f"waiting for {self._fleet.summary(waiting)}")
-                await asyncio.sleep(LOOK_EVERY_S)
+                await pause(LOOK_EVERY_S)
 
     def _refuse(self, sights: Mapping[str, Sight], stubborn: set[str]) -> None:
         """Nothing is applied anywhere while one machine of the inventory belongs to somebody else."""
@@ -184,10 +184,10 @@ class Rollout:
             self._returned[machine.name] = given and sight.found is Found.FRESH
             stubborn = sight.found in (Found.STRANGE, Found.FOREIGN) or (sight.found is Found.DIFFERENT and given)
             stubborn_since = (stubborn_since or time.monotonic()) if stubborn else None
-            if stubborn_since is not None and time.monotonic() - stubborn_since > STUBBORN_S:
+            if stubborn_since is not None and time.monotonic() - stubborn_since > patience(STUBBORN_S):
                 raise self._failed(wish, sight.text, "check its console, then run `pulumi up` again")
             self._progress.say(self._fleet.summary())
-            await asyncio.sleep(LOOK_EVERY_S)
+            await pause(LOOK_EVERY_S)
 
     async def _give(self, wish: Wish, apply: Callable[[Wish], Awaitable[None]]) -> None:
         machine = wish.machine

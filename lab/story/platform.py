@@ -23,28 +23,15 @@ from unittest.mock import patch
 
 from cozystack_iac import releases
 from cozystack_iac.findings import Finding, Severity, Verdict, table
-from cozystack_iac.kube import client, outage
 from cozystack_iac.kube.client import Kube, Object
 from cozystack_iac.platform import package, tenant
-from cozystack_iac.reachability import probes
-from cozystack_iac.readiness import blockage, view
 from cozystack_iac.rules import verdict
 from cozystack_iac.settings import Site
 from cozystack_iac.settings.load import Loaded
 from cozystack_iac.settings.reading import read
-from cozystack_iac.stages import (
-    installer_hook,
-    operator_ready,
-    platform_claim,
-    platform_ready,
-    pools_registered,
-    post_verify,
-    reachability,
-    root_tenant_patched,
-)
 from cozystack_iac.stages.base import StageProvider
-from cozystack_iac.storage import jobs as zpool_jobs
 from cozystack_iac.talos.documents import config_patches
+from cozystack_iac.waiting import Pace, at_pace
 from lab import pki, platform
 from lab.control import ControlServer
 from lab.critical_path import CriticalPath, critical_path
@@ -66,31 +53,9 @@ INSIDE = "from inside the cluster"  # the kubeconfig of the simulators
 SCALE = 1000.0  # real-life seconds per second
 SLACK = 2.0  # the product's own work takes the same wall time in a faster world
 SETTLE_S = 0.05  # wall seconds
-# How often the product looks where nobody tells it; the world is a thousand times faster, so it has to look more often.
-LOOKS = {
-    (operator_ready, "LOOK_EVERY_S"): 0.02,
-    (root_tenant_patched, "TENANT_EVERY_S"): 0.02,
-    (root_tenant_patched, "WEBHOOK_S"): 0.6,
-    (platform_claim, "LOOK_EVERY_S"): 0.02,
-    (platform_claim, "PATIENCE_S"): 0.3,
-    (installer_hook, "LOOK_EVERY_S"): 0.02,
-    (installer_hook, "NO_TRACE_S"): 0.5,
-    (outage, "ASK_EVERY_S"): 0.02,
-    (pools_registered, "EXEC_EVERY_S"): 0.02,
-    (zpool_jobs, "ASK_AGAIN_S"): 0.01,
-    (zpool_jobs, "NOTICE_EVERY_S"): 0.05,
-    (blockage, "LOOK_EVERY_S"): 0.3,
-    (platform_ready, "EXEC_EVERY_S"): 0.02,
-    (platform_ready, "GATHER_S"): 0.005,
-    (platform_ready, "TICK_S"): 0.02,
-    (view, "PULSE_S"): 0.1,
-    (post_verify, "LOOK_EVERY_S"): 0.03,
-    (reachability, "PROBE_EVERY_S"): 0.05,
-    (probes, "PROBE_S"): 0.5,
-    (reachability, "TICK_S"): 0.02,
-    (client, "BACKOFF_S"): (0.005, 0.01, 0.02),
-    (hub, "PATIENCE_S"): (0.002, 0.005, 0.01, 0.02),
-}
+# The product's own pauses and its patience in a world that goes a thousand times faster; its calls take what they take.
+PACE = Pace(looks=1 / 50, patience=1 / 200, calls=1 / 10)
+HUB_PATIENCE_S = (0.002, 0.005, 0.01, 0.02)  # how soon the lab's own controllers ask again
 
 
 @dataclass
@@ -322,8 +287,8 @@ def _patched(told: Story) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(Kube, "connect", connect))
         stack.enter_context(patch.object(asyncio.BaseEventLoop, "getaddrinfo", resolve))
-        for (module, name), value in LOOKS.items():
-            stack.enter_context(patch.object(module, name, value))
+        stack.enter_context(patch.object(hub, "PATIENCE_S", HUB_PATIENCE_S))
+        stack.enter_context(at_pace(PACE))
         yield
 
 

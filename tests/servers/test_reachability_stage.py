@@ -9,7 +9,6 @@ import pytest
 
 from cozystack_iac.reachability import probes
 from cozystack_iac.reachability.names import Lookup, Said
-from cozystack_iac.stages import reachability as reach_stages
 from cozystack_iac.stages.reachability import ReachabilityProvider, ReachInputs, ReachOutputs
 from cozystack_iac.waiting import Progress, StageFailed
 from lab.platform.web import Request, Response, serve
@@ -44,7 +43,6 @@ LEADS_HERE = SPOKEN.model_copy(update={"names": {"*.example.com": ("127.0.0.1",)
 
 
 async def test_the_stage_waits_for_a_backend_that_starts(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach_stages, "PROBE_EVERY_S", 0.05)
     async with serving(Web(503, 503, 503, 503, 401), pki.server()) as port, speaking(LEADS_HERE):
         made = await ReachabilityProvider().establish(
             inputs(pki, port, **PLAYED), Progress("Reachability", write=print)
@@ -181,7 +179,6 @@ async def test_the_cluster_is_the_third_witness(tmp_path: Path, ready: int, head
 async def test_a_load_balancer_without_address_is_named_and_a_refresh_does_not_wait_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reach_stages, "INSIDE_S", 0.3)
     own, provider = Pki(tmp_path, names=("localhost",)), ReachabilityProvider()
     async with cluster(own, 2) as text:
         given = inputs(own, 1, kubeconfig=text, addresses=[], deadline_s=0.3)

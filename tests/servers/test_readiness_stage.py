@@ -11,7 +11,6 @@ import pytest
 from cozystack_iac.diagnosis import evidence
 from cozystack_iac.diagnosis.signs import Evidence, Kind, Sign
 from cozystack_iac.kube.client import Kube, Object, Refused, Unreachable
-from cozystack_iac.readiness import view as views
 from cozystack_iac.readiness.verdicts import QueryFailed
 from cozystack_iac.readiness.view import RELEASES, View
 from cozystack_iac.stages import platform_ready as stages
@@ -19,6 +18,8 @@ from cozystack_iac.stages.base import Known
 from cozystack_iac.stages.platform_ready import PlatformInputs, PlatformOutputs, PlatformReadyProvider
 from cozystack_iac.waiting import Progress, StageFailed
 from tests.platform_releases import INSTALLING, PLATFORM, READY, STALLED, Cluster, release
+
+pytestmark = pytest.mark.pace(looks=0.05)
 
 Running = Callable[..., "asyncio.Task[PlatformOutputs]"]
 
@@ -34,11 +35,6 @@ async def heard(said: list[str], text: str) -> bool:
         while not any(text in line for line in said):
             await asyncio.sleep(0.02)
     return True
-
-
-@pytest.fixture(autouse=True)
-def talkative(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages, "EXEC_EVERY_S", 0.1)
 
 
 @pytest.fixture
@@ -121,8 +117,6 @@ async def test_ready_on_a_watch_that_is_cut_off_is_not_believed(establish: Runni
 
 
 async def test_an_outage_is_unknown_and_is_survived(establish: Running, said: list[str], monkeypatch: Any) -> None:
-    monkeypatch.setattr(views, "PULSE_S", 0.2)
-    monkeypatch.setattr(stages, "SAY_EVERY_S", 0.1)
     cluster = Cluster(release("cozystack-platform", READY), release("a", INSTALLING))
     task = establish(cluster)
     assert await heard(said, "1 of 2 ready")
@@ -285,7 +279,6 @@ async def test_the_outputs_say_when_each_package_was_ready(establish: Running) -
 async def test_after_an_outage_what_happened_meanwhile_is_asked_for_at_once(
     establish: Running, said: list[str], monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(views, "PULSE_S", 0.2)
     cluster = Cluster(release("cozystack-platform", READY), release("a", INSTALLING))
     task = establish(cluster)
     assert await heard(said, "1 of 2 ready")

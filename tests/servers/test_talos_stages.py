@@ -12,11 +12,13 @@ import pytest
 from cozystack_iac.stages.base import Known
 from cozystack_iac.stages.machine_config_rollout import MachineConfigRolloutProvider, RolloutOutputs
 from cozystack_iac.stages.node_probe import NodeProbeProvider, ProbeInputs
-from cozystack_iac.talos import configuration, rollout
+from cozystack_iac.talos import configuration
 from cozystack_iac.talos.probe import Target
 from cozystack_iac.waiting import StageFailed
 from lab.scenario import MachineChange
 from tests.talos_site import Site, api_servers, playing, scenario
+
+pytestmark = pytest.mark.pace(looks=0.1, patience=1 / 60)
 
 
 async def test_machines_in_maintenance_become_a_cluster_and_a_second_run_touches_nothing() -> None:
@@ -298,15 +300,6 @@ async def test_offline_checks_say_skipped_and_never_passed() -> None:
         findings = await NodeProbeProvider().preflight(probe_inputs(target(site, "cp1"), checks="offline"), None)
 
     assert [(f.code, f.severity.value) for f in findings] == [("NODE-017", "note")]
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machines of these tests live 1000 times as fast."""
-    for name, seconds in (("LOOK_EVERY_S", 0.05), ("STUBBORN_S", 1.0)):
-        monkeypatch.setattr(rollout, name, seconds)
-    monkeypatch.setattr("cozystack_iac.talos.gate.LOOK_EVERY_S", 0.05)
-    monkeypatch.setattr("cozystack_iac.talos.etcd_bootstrap.LOOK_EVERY_S", 0.05)
 
 
 def test_the_same_configuration_in_another_order_is_the_same() -> None:

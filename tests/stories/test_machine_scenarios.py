@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cozystack_iac.talos import etcd_bootstrap, gate, rollout
 from lab.plugins.talos import secrets
 from lab.scenario import PlanExpectation
 from lab.story.machines import Outcome, Story, story
 from tests.machine_scenarios import PLAYED, seen_once
+
+pytestmark = pytest.mark.pace(looks=0.1, patience=1 / 60)
 
 SCALE = 1000  # real-life seconds per second: nobody but the machines takes time here
 
@@ -16,14 +17,6 @@ SCALE = 1000  # real-life seconds per second: nobody but the machines takes time
 @pytest.fixture(scope="module")
 def bundle() -> secrets.Bundle:
     return secrets.generate()
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The world is a thousand times faster, so whoever looks at it has to look more often."""
-    for module in (rollout, etcd_bootstrap, gate):
-        monkeypatch.setattr(module, "LOOK_EVERY_S", 0.05)
-    monkeypatch.setattr(rollout, "STUBBORN_S", 1.0)
 
 
 @pytest.mark.parametrize("name", PLAYED)

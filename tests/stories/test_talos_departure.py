@@ -15,11 +15,9 @@ import httpx
 import pytest
 
 from cozystack_iac.kube.client import ExecResult, Kube
-from cozystack_iac.membership import departure
 from cozystack_iac.membership.approval import Approval
 from cozystack_iac.stages.base import Known
 from cozystack_iac.stages.cluster_membership import ClusterMembershipProvider, MembershipInputs, MembershipOutputs
-from cozystack_iac.talos import etcd_bootstrap, gate, rollout
 from cozystack_iac.talos.fleet import MachineRef
 from cozystack_iac.waiting import StageFailed
 from lab.scenario import MachineChange
@@ -27,7 +25,7 @@ from tests.talos_site import NET, Site, playing, scenario
 
 T = TypeVar("T")
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.pace(looks=0.1, patience=0.03, calls=0.2)]
 BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
 NOTHING = MembershipOutputs(departed={}, open=[])
 RESET = Approval(reset="goes back to the vendor")
@@ -139,14 +137,6 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Api:
     monkeypatch.setattr(Kube, "connect", staticmethod(connect))
     monkeypatch.setattr(Kube, "exec", lambda *args, **_: made.exec(*args))
     return made
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (departure, etcd_bootstrap, gate, rollout):
-        monkeypatch.setattr(module, "LOOK_EVERY_S", 0.05)
-    monkeypatch.setattr(departure, "PATIENCE_S", 0.3)
-    monkeypatch.setattr("cozystack_iac.talos.fleet.CALL_S", 1.0)
 
 
 @asynccontextmanager

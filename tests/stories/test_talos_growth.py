@@ -14,18 +14,11 @@ import pytest
 from cozystack_iac.stages.base import Known
 from cozystack_iac.stages.etcd_bootstrap import BootstrapInputs, BootstrapOutputs, EtcdBootstrapProvider
 from cozystack_iac.stages.machine_config_rollout import MachineConfigRolloutProvider, RolloutInputs, RolloutOutputs
-from cozystack_iac.talos import etcd_bootstrap, gate, rollout
 from cozystack_iac.waiting import StageFailed
 from lab.scenario import MachineChange
 from tests.talos_site import Site, api_servers, playing, scenario
 
-pytestmark = pytest.mark.faults
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (etcd_bootstrap, gate, rollout):
-        monkeypatch.setattr(module, "LOOK_EVERY_S", 0.05)
+pytestmark = [pytest.mark.faults, pytest.mark.pace(looks=0.1)]
 
 
 def rollout_of(site: Site, names: str, **changes: Any) -> RolloutInputs:

@@ -17,7 +17,7 @@ from lab.events import Event
 from lab.scenario import MachineChange
 from tests.talos_site import NET, Site, api_servers, playing, scenario
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.pace(looks=0.06)]
 MODULES = ("openvswitch", "drbd", "zfs", "spl", "vfio_pci", "vfio_iommu_type1")
 LVM = {
     "path": "/etc/lvm/lvm.conf",
@@ -355,8 +355,5 @@ class NoKubernetes:
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machines of these tests live 1000 times as fast."""
-    for module in ("rollout", "upgrade", "upkeep", "gate", "etcd_bootstrap"):
-        monkeypatch.setattr(f"cozystack_iac.talos.{module}.LOOK_EVERY_S", 0.03)
+def without_kubernetes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cozystack_iac.membership.upgrade.Absences", NoKubernetes)

@@ -1,4 +1,4 @@
-"""Fixtures of the platform's stages: a cluster in memory behind every connection, and no patience.
+"""Fixtures of the platform's stages: a cluster in memory behind every connection.
 
 What they need is imported in them: the process that only hands tests out reads this file, too.
 """
@@ -50,19 +50,3 @@ def kube(api: MemoryApi) -> MemoryKube:
         return None
 
     return MemoryKube(api, no_command, inside=True)
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cozystack_iac.stages import installer_hook as hook_stage
-    from cozystack_iac.stages import operator_ready, root_tenant_patched
-    from cozystack_iac.stages import platform_claim as claim_stage
-
-    for module, name, value in (
-        (claim_stage, "LOOK_EVERY_S", 0.01),
-        (claim_stage, "PATIENCE_S", 0.0),
-        (hook_stage, "LOOK_EVERY_S", 0.01),
-        (operator_ready, "LOOK_EVERY_S", 0.01),
-        (root_tenant_patched, "TENANT_EVERY_S", 0.01),
-    ):
-        monkeypatch.setattr(module, name, value)

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cozystack_iac.kube import client, kubeconfig
+from cozystack_iac.kube import kubeconfig
 from cozystack_iac.kube.client import (
     Conflict,
     Kube,
@@ -22,12 +22,9 @@ from cozystack_iac.kube.client import (
 )
 from cozystack_iac.kube.kubeconfig import BadKubeconfig, checked, parse
 
+pytestmark = pytest.mark.pace(looks=0.05)
+
 RELEASES = Ref("helm.toolkit.fluxcd.io/v2", "helmreleases", "cozy-system")
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "BACKOFF_S", tuple(pause_s / 20 for pause_s in client.BACKOFF_S))
 
 
 def kube(handler: Callable[[httpx.Request], httpx.Response]) -> Kube:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cozystack_iac.kube import outage
 from cozystack_iac.kube.client import KubeError, Refused, Unavailable, Unreachable
 from cozystack_iac.kube.outage import outlasting
 
+pytestmark = pytest.mark.pace(looks=0.01)
+
 AWAY: tuple[KubeError, ...] = (Unreachable("refused"), Unavailable(503, "ServiceUnavailable", "no endpoint"))
-
-
-@pytest.fixture(autouse=True)
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outage, "ASK_EVERY_S", 0.01)
 
 
 class Server:

@@ -16,7 +16,7 @@ from lab.memory import MemoryApi, MemoryKube
 from tests.helm import secret
 from tests.platform_cluster import SPACE, Said, fails, space, until, wanted
 
-pytestmark = pytest.mark.usefixtures("impatient")
+pytestmark = pytest.mark.pace(looks=0.01, patience=0)
 
 
 async def status(kube: Kube, number: int = 1) -> tuple[str, str]:
@@ -102,10 +102,8 @@ def test_a_preview_of_what_exists_looks_for_it(api: MemoryApi) -> None:
     assert PlatformClaimProvider().check({}, given).inputs["stuck"] == ""
 
 
-async def test_whoever_still_works_on_the_release_gets_time_to_finish(
-    api: MemoryApi, kube: MemoryKube, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(claim_stage, "PATIENCE_S", 1e12)
+@pytest.mark.pace(looks=0.01, patience=1e9)
+async def test_whoever_still_works_on_the_release_gets_time_to_finish(api: MemoryApi, kube: MemoryKube) -> None:
     await PlatformClaimProvider().establish(wanted(), Said())
     await kube.create(helm_records.collection("cozy-system"), secret("pending-install"))
     said = Said()

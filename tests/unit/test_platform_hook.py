@@ -15,7 +15,7 @@ from lab.memory import MemoryApi, MemoryKube
 from tests.helm import secret
 from tests.platform_cluster import SPACE, Said, fails
 
-pytestmark = pytest.mark.usefixtures("impatient")
+pytestmark = pytest.mark.pace(looks=0.01)
 
 
 def hook(**parts: Any) -> HookInputs:

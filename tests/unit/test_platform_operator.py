@@ -14,7 +14,7 @@ from cozystack_iac.stages.platform_claim import PlatformClaimProvider
 from lab.memory import MemoryApi, MemoryKube
 from tests.platform_cluster import SOURCE, SPACE, Said, crds_of_operator, fails, space, until, wanted
 
-pytestmark = pytest.mark.usefixtures("impatient")
+pytestmark = pytest.mark.pace(looks=0.01, patience=0)
 
 
 def operator(**parts: Any) -> OperatorInputs:

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from cozystack_iac.kube import outage
 from cozystack_iac.platform import claim
 from cozystack_iac.stages.sign_on import SignOnInputs, SignOnProvider
 from lab.memory import MemoryApi, MemoryKube
 from tests.platform_cluster import Said, fails, platform_package, render
 
-pytestmark = pytest.mark.usefixtures("impatient")
+pytestmark = pytest.mark.pace(looks=0.01, patience=0)
 
 
 def sign_on(on: bool = True, **parts: Any) -> SignOnInputs:
@@ -87,7 +86,6 @@ async def test_a_refresh_sees_oidc_that_was_switched_off_by_hand(api: MemoryApi,
 async def test_an_outage_is_outlasted_and_oidc_switched_on_after_it(
     api: MemoryApi, kube: MemoryKube, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outage, "ASK_EVERY_S", 0.01)
     await platform_package(api, kube, None)
     await render(kube, oidc_enabled="true")
     api.refuse(call, 503, "ServiceUnavailable", "apiserver is shutting down", 3)

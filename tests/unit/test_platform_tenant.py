@@ -12,12 +12,11 @@ import pytest
 
 from cozystack_iac.kube.client import Kube
 from cozystack_iac.platform import webhooks
-from cozystack_iac.stages import root_tenant_patched
 from cozystack_iac.stages.root_tenant_patched import RootTenantPatchedProvider, TenantInputs, TenantOutputs
 from lab.memory import MemoryApi, MemoryKube
 from tests.platform_cluster import Said, fails
 
-pytestmark = pytest.mark.usefixtures("impatient")
+pytestmark = pytest.mark.pace(looks=0.01, patience=2e-4)
 
 SPEC = {"host": "example.org", "ingress": True, "etcd": True, "monitoring": False}
 AWAY = (
@@ -77,7 +76,6 @@ async def test_a_webhook_that_cannot_be_called_for_a_while_is_asked_again(answer
 async def test_a_webhook_that_stays_away_is_blamed_with_what_stands_behind_it(
     answers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(root_tenant_patched, "WEBHOOK_S", 0.05)
     answers(refusal(500, AWAY))
     with fails() as text:
         await RootTenantPatchedProvider().establish(tenant_inputs(deadline_s=5), Said())
@@ -87,7 +85,6 @@ async def test_a_webhook_that_stays_away_is_blamed_with_what_stands_behind_it(
 
 
 async def test_two_webhooks_in_turn_are_no_stuck_webhook(answers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(root_tenant_patched, "WEBHOOK_S", 0.03)
     other = AWAY.replace("validate.apps", "mutate.apps")
     answers(*[refusal(500, text) for text in (AWAY, other) * 6], DONE)
     assert (await RootTenantPatchedProvider().establish(tenant_inputs(), Said())).applied == SPEC

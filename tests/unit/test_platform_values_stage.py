@@ -10,7 +10,6 @@ import pytest
 from cozystack_iac.kube.client import Ref
 from cozystack_iac.kube.definitions import DEFINITIONS
 from cozystack_iac.platform import claim
-from cozystack_iac.readiness import blockage
 from cozystack_iac.stages.operator_ready import PACKAGE_SOURCES
 from cozystack_iac.stages.platform_values import PlatformValuesProvider, ValuesInputs, ValuesOutputs
 from cozystack_iac.waiting import StageFailed
@@ -18,7 +17,7 @@ from lab.memory import MemoryApi, MemoryKube
 from lab.platform import crds, rendered
 from tests.platform_cluster import SOURCE, SPACE, Said, fails, platform_package, render, until
 
-pytestmark = pytest.mark.usefixtures("impatient")
+pytestmark = pytest.mark.pace(looks=0.01, patience=0)
 
 ASKED = {"root-host": "example.org", "expose-services": "api,dashboard"}
 
@@ -52,7 +51,6 @@ async def test_every_difference_is_named_and_an_old_configmap_is_suspected(api: 
 async def test_a_release_that_will_not_render_them_is_named_before_the_budget_ends(
     api: MemoryApi, kube: MemoryKube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blockage, "LOOK_EVERY_S", 0.02)
     await platform_package(api, kube, None)
     for name in crds.FLUX:
         await kube.create(DEFINITIONS, crds.definition(name, (1, 6)))

@@ -12,10 +12,11 @@ from cozystack_iac.diagnosis.issuance import Issuers
 from cozystack_iac.findings import ERROR
 from cozystack_iac.kube.client import Kube, Refused, Unreachable
 from cozystack_iac.readiness.postverify import Patience, Seen, Standing, Wanted, judge
-from cozystack_iac.stages import post_verify as stages
 from cozystack_iac.stages.post_verify import PostVerifyInputs, PostVerifyOutputs, PostVerifyProvider
 from cozystack_iac.waiting import Progress, StageFailed
 from tests.asked import RUNNING, Asked, condition, crashing, named, pod, status, waiting
+
+pytestmark = pytest.mark.pace(looks=0.005)
 
 NOW = datetime(2026, 11, 30, 12, 30, tzinfo=UTC)
 OLD, YOUNG = "2026-11-30T12:00:00Z", "2026-11-30T12:29:30Z"
@@ -293,7 +294,6 @@ def answering(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
         yield asked.kube
 
     monkeypatch.setattr(Kube, "connect", connect)
-    monkeypatch.setattr(stages, "LOOK_EVERY_S", 0.01)
 
 
 async def established(said: list[str] | None = None, **changes: Any) -> PostVerifyOutputs:

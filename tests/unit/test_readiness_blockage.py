@@ -8,20 +8,16 @@ from contextlib import suppress
 import pytest
 
 from cozystack_iac.kube.client import Conflict, Kube, Object, Ref
-from cozystack_iac.readiness import blockage
 from cozystack_iac.readiness.blockage import unless_stuck
 from cozystack_iac.waiting import StageFailed
 from lab.memory import MemoryApi, MemoryKube
 from lab.platform import catalogue, crds, objects
 
+pytestmark = pytest.mark.pace(looks=0.002)
+
 NEEDED, ROOT, OTHER = "cozy-linstor/linstor", "cozy-cert-manager/cert-manager", "cozy-reloader/reloader"
 PACKAGES, SOURCES = Ref("cozystack.io/v1alpha1", "packages"), Ref("cozystack.io/v1alpha1", "packagesources")
 CRDS = Ref("apiextensions.k8s.io/v1", "customresourcedefinitions")
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blockage, "LOOK_EVERY_S", 0.01)
 
 
 async def nothing(_pod: Object, _argv: list[str]) -> tuple[str, str, int] | None:

@@ -12,11 +12,12 @@ from pydantic import Field
 from cozystack_iac import record
 from cozystack_iac.diagnosis import bundle
 from cozystack_iac.kube.client import Conflict, Kube, NotFound, Ref, Unreachable
-from cozystack_iac.stages import install_record
 from cozystack_iac.stages.base import Properties, StageProvider
 from cozystack_iac.stages.install_record import InstallRecordProvider, RecordInputs
 from cozystack_iac.stages.install_started import InstallStartedProvider, StartedInputs
 from cozystack_iac.waiting import Progress, StageFailed
+
+pytestmark = pytest.mark.pace(looks=0.01)
 
 NOW = datetime(2026, 11, 30, 17, 0, tzinfo=UTC)
 STAMP = "2026-11-30T17:00:00Z"
@@ -232,7 +233,6 @@ async def test_the_last_end_takes_failure_and_stage_away(cluster: Cluster) -> No
 async def test_an_outage_is_waited_for_and_named_when_it_does_not_end(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(install_record, "LOOK_EVERY_S", 0.01)
     cluster.away = True
     waiting = asyncio.create_task(InstallRecordProvider().establish(ENDED, SAYS))
     await asyncio.sleep(0.05)

@@ -11,12 +11,13 @@ import pytest
 
 from cozystack_iac.kube.client import ExecResult, Kube, KubeError, NotFound, Object, Ref, Unreachable
 from cozystack_iac.membership import absences
-from cozystack_iac.stages import pools_registered
 from cozystack_iac.stages.base import Known
 from cozystack_iac.stages.pools_registered import Pool, PoolInputs, PoolOutputs, PoolsRegisteredProvider
 from cozystack_iac.storage import evacuation
 from cozystack_iac.storage.linstor import PoolState
 from cozystack_iac.waiting import Progress, StageFailed
+
+pytestmark = pytest.mark.pace(looks=0.005)
 
 NO_ROUTE = "Error: Unable to connect to linstor+ssl://linstor-controller:3371: [Errno 113] No route to host"
 GIB_KIB = 1024**2
@@ -124,7 +125,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
         yield made
 
     monkeypatch.setattr(Kube, "connect", staticmethod(connect))
-    monkeypatch.setattr(pools_registered, "EXEC_EVERY_S", 0.01)
     return made
 
 
@@ -210,7 +210,6 @@ async def test_an_upgrade_does_not_take_a_node_while_another_one_is_still_copied
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.keeps("pvc-1", "n2", state="Inconsistent")
-    monkeypatch.setattr(absences, "LOOK_EVERY_S", 0.01)
     monkeypatch.setattr(absences.Absences, "_fetched", _kubeconfig)
     machine: Any = type("M", (), {"name": "n1"})()
     leaving = absences.Absences(cast("Any", None), deadline_s=0.1, progress=Progress("t", write=lambda _: None))

@@ -13,7 +13,7 @@ from cozystack_iac.kube.client import Kube, Object, Ref
 from cozystack_iac.platform import claim, stages
 from cozystack_iac.platform.claim_stage import ClaimInputs
 from cozystack_iac.stage import Progress, StageFailed
-from lab.memory import MemoryApi
+from lab.memory import KUBECONFIG, MemoryApi
 from lab.platform import crds, rendered
 
 SPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cozy-system"}}
@@ -57,7 +57,7 @@ async def until(wanted: Callable[[], Awaitable[bool]] | Callable[[], bool]) -> N
 def wanted(**parts: Any) -> ClaimInputs:
     """What the stage that claims the cluster is asked."""
     given: dict[str, Any] = {
-        "kubeconfig": "k",
+        "kubeconfig": KUBECONFIG,
         "cluster": "eu1",
         "release_namespace": "cozy-system",
         "brings_namespace": False,

@@ -10,7 +10,7 @@ import pytest
 from cozystack_iac.kube.client import Kube, Ref
 from cozystack_iac.platform import claim, helm_records, hook_stage, labeler
 from cozystack_iac.platform.hook_stage import HookInputs, InstallerHookProvider
-from lab.memory import MemoryApi, MemoryKube
+from lab.memory import KUBECONFIG, MemoryApi
 from tests.helm import secret
 from tests.platform_cluster import SPACE, Said, fails
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("impatient")
 
 
 def hook(**parts: Any) -> HookInputs:
-    given = {"kubeconfig": "k", "release_namespace": "cozy-system", "version": "1.6.2", "deadline_s": 0.5}
+    given = {"kubeconfig": KUBECONFIG, "release_namespace": "cozy-system", "version": "1.6.2", "deadline_s": 0.5}
     return HookInputs.model_validate(given | parts)
 
 
@@ -42,7 +42,7 @@ async def labeler_pod(kube: Kube, reason: str, message: str) -> None:
     ],
 )
 async def test_a_labeler_that_does_not_start_is_told_with_its_cause_and_the_way_out(
-    reason: str, message: str, says: str, api: MemoryApi, kube: MemoryKube
+    reason: str, message: str, says: str, api: MemoryApi, kube: Kube
 ) -> None:
     await labeler_pod(kube, reason, message)
     said = Said()
@@ -53,7 +53,7 @@ async def test_a_labeler_that_does_not_start_is_told_with_its_cause_and_the_way_
     assert says in text()
 
 
-async def test_helms_own_failure_ends_the_watch_with_what_events_said(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_helms_own_failure_ends_the_watch_with_what_events_said(api: MemoryApi, kube: Kube) -> None:
     await kube.create(claim.NAMESPACE, SPACE)
     event = {
         "apiVersion": "v1",
@@ -75,7 +75,7 @@ async def test_helms_own_failure_ends_the_watch_with_what_events_said(api: Memor
     assert "exempt kube-system" in text()
 
 
-async def test_a_failure_of_an_earlier_run_is_not_this_ones(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_a_failure_of_an_earlier_run_is_not_this_ones(api: MemoryApi, kube: Kube) -> None:
     await kube.create(claim.NAMESPACE, SPACE)
     await kube.create(helm_records.collection("cozy-system"), secret("failed"))
     running = asyncio.ensure_future(InstallerHookProvider().establish(hook(deadline_s=5), Said()))

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from cozystack_iac.kube import outage
+from cozystack_iac.kube.client import Kube
 from cozystack_iac.platform import claim
 from cozystack_iac.platform.sign_on import SignOnInputs, SignOnProvider
-from lab.memory import MemoryApi, MemoryKube
+from lab.memory import KUBECONFIG, MemoryApi
 from tests.platform_cluster import Said, fails, platform_package, render
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("impatient")
 
 def sign_on(on: bool = True, **parts: Any) -> SignOnInputs:
     given: dict[str, Any] = {
-        "kubeconfig": "k",
+        "kubeconfig": KUBECONFIG,
         "authentication": {"oidc": {"enabled": on, "keycloakInternalUrl": "http://keycloak"}},
         "wanted": {"oidc-enabled": str(on).lower()},
         "deadline_s": 0.5,
@@ -25,7 +26,7 @@ def sign_on(on: bool = True, **parts: Any) -> SignOnInputs:
     return SignOnInputs.model_validate(given | parts)
 
 
-async def test_oidc_is_switched_on_beside_what_others_wrote(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_oidc_is_switched_on_beside_what_others_wrote(api: MemoryApi, kube: Kube) -> None:
     await platform_package(api, kube, None)
     await render(kube, oidc_enabled="true")
     said = Said()
@@ -41,7 +42,7 @@ async def test_oidc_is_switched_on_beside_what_others_wrote(api: MemoryApi, kube
     assert "switching" not in again.text
 
 
-async def test_switched_on_counts_once_the_platform_has_taken_it_over(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_switched_on_counts_once_the_platform_has_taken_it_over(api: MemoryApi, kube: Kube) -> None:
     await platform_package(api, kube, None)
     await render(kube, oidc_enabled="false")
     with fails() as text:
@@ -49,7 +50,7 @@ async def test_switched_on_counts_once_the_platform_has_taken_it_over(api: Memor
     assert "authentication.oidc.enabled  asked for `true`, the platform uses `false`" in text()
 
 
-async def test_oidc_is_never_switched_off_without_a_decision(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_oidc_is_never_switched_off_without_a_decision(api: MemoryApi, kube: Kube) -> None:
     await platform_package(api, kube, True)
     with fails() as text:
         await SignOnProvider().establish(sign_on(on=False), Said())
@@ -60,7 +61,7 @@ async def test_oidc_is_never_switched_off_without_a_decision(api: MemoryApi, kub
     assert not claim.oidc_is_on(await kube.get(claim.PACKAGE))
 
 
-async def test_where_oidc_was_never_on_nothing_is_written(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_where_oidc_was_never_on_nothing_is_written(api: MemoryApi, kube: Kube) -> None:
     await platform_package(api, kube, None)
     before = await kube.get(claim.PACKAGE)
     made = await SignOnProvider().establish(sign_on(on=False), Said())
@@ -68,7 +69,7 @@ async def test_where_oidc_was_never_on_nothing_is_written(api: MemoryApi, kube: 
     assert not made.enabled
 
 
-async def test_a_refresh_sees_oidc_that_was_switched_off_by_hand(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_a_refresh_sees_oidc_that_was_switched_off_by_hand(api: MemoryApi, kube: Kube) -> None:
     await platform_package(api, kube, None)
     await render(kube, oidc_enabled="true")
     provider = SignOnProvider()
@@ -85,7 +86,7 @@ async def test_a_refresh_sees_oidc_that_was_switched_off_by_hand(api: MemoryApi,
 
 @pytest.mark.parametrize("call", ["GET packages", "PATCH packages"])
 async def test_an_outage_is_outlasted_and_oidc_switched_on_after_it(
-    api: MemoryApi, kube: MemoryKube, call: str, monkeypatch: pytest.MonkeyPatch
+    api: MemoryApi, kube: Kube, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outage, "ASK_EVERY_S", 0.01)
     await platform_package(api, kube, None)

@@ -1,13 +1,21 @@
 """A Kubernetes API made of lists: answers questions about whole collections, and fails as told."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from cozystack_iac.kube.client import Kube, KubeError, NotFound, Object, Ref
+import httpx
+
+from cozystack_iac.kube.client import Kube, KubeError, NotFound, Refused
+
+Answer = Callable[[httpx.Request], httpx.Response]
+ServedBy = Callable[[Answer], None]  # the fixture: puts what answers behind every connection
 
 
 class Asked:
-    """`objects` by plural; a plural that is missing does not exist. `trouble`: what asking for a plural, or a path, raises."""
+    """Answers as an API server (`answer`), or as its client (`kube`).
+
+    `objects` by plural; a plural that is missing does not exist. `trouble`: what asking for a plural, or a path, raises.
+    """
 
     def __init__(
         self,
@@ -23,35 +31,45 @@ class Asked:
 
     @property
     def kube(self) -> Kube:
-        return cast("Kube", self)
+        return Kube(httpx.AsyncClient(transport=httpx.MockTransport(self.answer), base_url="https://api.test"))
 
-    async def objects(self, ref: Ref, **_: str) -> list[Object]:
-        self._asked(ref.plural)
-        if ref.plural not in self.served:
-            raise NotFound(404, "NotFound", f"the server could not find {ref.plural}")
-        return self.served[ref.plural]
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        try:
+            return self._answer(request)
+        except Refused as error:
+            return httpx.Response(error.status, json={"reason": error.reason, "message": error.message})
+        except KubeError as error:
+            raise httpx.ConnectError(str(error)) from None
 
-    async def find(self, ref: Ref) -> Object | None:
-        self._asked(str(ref))
-        found = self.served.get(ref.plural, ())
-        return next(
-            (o for o in found if (o["metadata"].get("namespace"), o["metadata"]["name"]) == (ref.namespace, ref.name)),
-            None,
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.raw_path.decode()
+        parts = request.url.path.strip("/").split("/")
+        rest = parts[2:] if parts[0] == "api" else parts[3:]
+        if not rest or parts[-1] == "log":
+            self._asked(path)
+            return httpx.Response(200, text=self._log(path)) if rest else self._about(path)
+        namespace, rest = (rest[1], rest[2:]) if rest[0] == "namespaces" and len(rest) > 2 else ("", rest)
+        self._asked("/".join(filter(None, (rest[0], namespace, *rest[1:]))))
+        if request.method == "PATCH":  # whoever writes here is content, and nothing changes
+            return httpx.Response(200, content=request.content)
+        if rest[0] not in self.served:
+            raise NotFound(404, "NotFound", f"the server could not find {rest[0]}")
+        found = self.served[rest[0]]
+        if len(rest) == 1:
+            return httpx.Response(200, json={"items": found})
+        for each in found:
+            if (each["metadata"].get("namespace") or "", each["metadata"]["name"]) == (namespace, rest[1]):
+                return httpx.Response(200, json=each)
+        raise NotFound(404, "NotFound", f"no {rest[0]} {rest[1]}")
+
+    def _about(self, path: str) -> httpx.Response:
+        return (
+            httpx.Response(200, json={"gitVersion": "v1.33.12"})
+            if path == "/version"
+            else httpx.Response(200, text="ok")
         )
 
-    async def merge_patch(self, ref: Ref, body: Object) -> Object:
-        """Whoever writes here is content, and nothing changes."""
-        self._asked(str(ref))
-        return body
-
-    async def raw(self, path: str) -> Object:
-        self._asked(path)
-        return {"gitVersion": "v1.33.12"}
-
-    async def text(self, path: str) -> str:
-        self._asked(path)
-        if "/log?" not in path:
-            return "ok"
+    def _log(self, path: str) -> str:
         pod, _, query = path.partition("/log?")
         previous = "previous " if "previous=true" in query else ""
         container = query.partition("container=")[2].partition("&")[0]

@@ -8,14 +8,18 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 from lab import belongings
 from tests.matrix import LONG
+
+if TYPE_CHECKING:
+    from tests.asked import Answer, ServedBy
 
 VECTORS = Path(__file__).parents[2] / "shared" / "vectors"
 STORIES = "tests/stories/"
@@ -44,6 +48,21 @@ def pytest_configure(config: pytest.Config) -> None:
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
+
+
+@pytest.fixture
+def served_by() -> Iterator[ServedBy]:
+    """Puts an API server of the test's own behind every connection: what answers a request."""
+    import httpx  # here, like all that the process which only hands tests out has no use for
+
+    from cozystack_iac.kube.client import routed
+
+    with ExitStack() as stack:
+
+        def install(answer: Answer) -> None:
+            stack.enter_context(routed(lambda _: httpx.MockTransport(answer)))
+
+        yield install
 
 
 @pytest.hookimpl(optionalhook=True)

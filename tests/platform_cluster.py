@@ -14,7 +14,7 @@ from cozystack_iac.kube.definitions import DEFINITIONS
 from cozystack_iac.platform import claim
 from cozystack_iac.stages.platform_claim import ClaimInputs
 from cozystack_iac.waiting import Progress, StageFailed
-from lab.memory import MemoryApi
+from lab.memory import KUBECONFIG, MemoryApi
 from lab.platform import crds, rendered
 
 SPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cozy-system"}}
@@ -58,7 +58,7 @@ async def until(wanted: Callable[[], Awaitable[bool]] | Callable[[], bool]) -> N
 def wanted(**parts: Any) -> ClaimInputs:
     """What the stage that claims the cluster is asked."""
     given: dict[str, Any] = {
-        "kubeconfig": "k",
+        "kubeconfig": KUBECONFIG,
         "cluster": "eu1",
         "release_namespace": "cozy-system",
         "brings_namespace": False,

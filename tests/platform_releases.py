@@ -3,10 +3,12 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
 
-from cozystack_iac.kube.client import ExecResult, NotFound, Object, Ref, Refused, Snapshot
+import httpx
+
+from cozystack_iac.kube.client import Kube, KubeError, Object, Ref, Refused
 from cozystack_iac.readiness.view import PACKAGES, RELEASES, SOURCES
+from lab.memory.shell import Shell
 
 PLATFORM = "cozystack.cozystack-platform"
 READY = {"type": "Ready", "status": "True", "reason": "InstallSucceeded", "message": "done"}
@@ -41,74 +43,92 @@ def release(name: str, *conditions: object, needs: tuple[str, ...] = ()) -> Obje
 
 
 class Cluster:
-    """Answers like `Kube`; `put` changes the world and tells the watches, unless they are `cut`."""
+    """An API server of releases (`answer`). `put` changes the world and tells the watches, which hear nothing while they
+    are `cut`. `trouble`: no call is answered, or each is refused."""
 
     def __init__(self, *releases: Object) -> None:
         install = {"namespace": "cozy-system", "releaseName": "cozystack-platform"}
         variant = {"name": "default", "components": [{"name": "platform", "install": install}]}
-        self.world: dict[Ref, dict[tuple[str, str], Object] | None] = {
+        self.world: dict[Ref, dict[str, Object] | None] = {
             RELEASES: {},
-            PACKAGES: {("", PLATFORM): {"metadata": {"name": PLATFORM}, "status": {"conditions": [READY]}}},
-            SOURCES: {("", PLATFORM): {"metadata": {"name": PLATFORM}, "spec": {"variants": [variant]}}},
+            PACKAGES: {PLATFORM: {"metadata": {"name": PLATFORM}, "status": {"conditions": [READY]}}},
+            SOURCES: {PLATFORM: {"metadata": {"name": PLATFORM}, "spec": {"variants": [variant]}}},
         }
         self.cut = False
-        self.trouble: Exception | None = None
+        self.trouble: KubeError | None = None
         self.pools: list[str] = []
-        self.asked = 0
+        self.lists: list[str] = []
         self.watches: list[str] = []
+        self._puts: list[Object] = []
         self._changed = asyncio.Condition()
         for obj in releases:
             self._set(obj)
 
-    def _set(self, obj: Object) -> None:
-        kind = self.world[RELEASES]
-        assert kind is not None
-        kind["cozy-system", obj["metadata"]["name"]] = obj
+    @property
+    def kube(self) -> Kube:
+        return Kube(httpx.AsyncClient(transport=httpx.MockTransport(self.answer), base_url="https://api.test"))
 
     async def put(self, obj: Object) -> None:
         self._set(obj)
+        self._puts.append(obj)
         async with self._changed:
             self._changed.notify_all()
 
-    async def watch(self, ref: Ref, *, selector: str = "") -> AsyncIterator[Snapshot]:
+    def answer(self, request: httpx.Request) -> httpx.Response:
         if isinstance(self.trouble, Refused):
-            raise self.trouble
-        self.watches.append(ref.plural)
-        while True:
-            kind = self.world.get(ref)
-            if not self.cut and self.trouble is None:
-                yield Snapshot(None if kind is None else dict(kind))
-            async with self._changed:
-                await self._changed.wait()
+            said = {"reason": self.trouble.reason, "message": self.trouble.message}
+            return httpx.Response(self.trouble.status, json=said)
+        if self.trouble is not None:
+            raise httpx.ConnectError(str(self.trouble))
+        path, query = request.url.path, request.url.params
+        if path.endswith("/exec"):
+            shell = Shell(self._linstor, {}, query.get_list("command"), lost=lambda: False)
+            return httpx.Response(101, extensions={"network_stream": shell})
+        if path.endswith("/pods") and "/namespaces/" in path:
+            pod = {"metadata": {"name": "linstor-controller-0"}, "status": {"phase": "Running"}}
+            return httpx.Response(200, json={"items": [pod]})
+        if path == "/version":
+            return httpx.Response(200, json={})
+        ref = next((ref for ref in self.world if ref.path == path), None)
+        kind = self.world[ref] if ref is not None else None
+        if ref is None or kind is None:
+            return httpx.Response(404, json={"reason": "NotFound", "message": "no such kind"})
+        if query.get("watch"):
+            self.watches.append(ref.plural)
+            return httpx.Response(200, stream=_Puts(self, ref, int(query["resourceVersion"])))
+        self.lists.append(ref.plural)
+        metadata = {"resourceVersion": str(len(self._puts))}
+        return httpx.Response(200, json={"metadata": metadata, "items": list(kind.values())})
 
-    async def objects(self, ref: Ref, *, selector: str = "") -> list[Object]:
-        self._answer()
-        if ref.plural == "pods" and ref.namespace:
-            return [{"metadata": {"name": "linstor-controller-0"}, "status": {"phase": "Running"}}]
-        kind = self.world.get(ref)
-        if kind is None:
-            raise NotFound(404, "NotFound", "no such kind")
-        self.asked += 1
-        return list(kind.values())
+    async def since(self, version: int) -> list[Object]:
+        """What was put after this version, once a watch may hear of it."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: not (self.cut or self.trouble) and len(self._puts) > version)
+        return self._puts[version:]
 
-    async def text(self, path: str) -> str:
-        self._answer()
-        return "{}"
+    def _set(self, obj: Object) -> None:
+        kind = self.world[RELEASES]
+        assert kind is not None
+        kind[obj["metadata"]["name"]] = obj
 
-    async def raw(self, path: str) -> Object:
-        return json.loads(await self.text(path))  # type: ignore[no-any-return]
-
-    async def find(self, ref: Ref) -> Object | None:
-        return None
-
-    async def exec(self, _namespace: str, _pod: str, _container: str, argv: list[str], **__: Any) -> ExecResult:
+    async def _linstor(self, _pod: Object, argv: list[str]) -> tuple[str, str, int]:
         if "node" in argv:
             online = {"type": "SATELLITE", "connection_status": "ONLINE"}
-            return ExecResult(json.dumps([[{"name": n, **online} for n in ("cp1", "cp2")]]), "", ok=True)
+            return json.dumps([[{"name": n, **online} for n in ("cp1", "cp2")]]), "", 0
         row = {"storage_pool_name": "data", "provider_kind": "ZFS", "total_capacity": 1}
         rows = [{**row, "node_name": n, "props": {"StorDriver/StorPoolName": "data"}} for n in self.pools]
-        return ExecResult(json.dumps([rows]), "", ok=True)
+        return json.dumps([rows]), "", 0
 
-    def _answer(self) -> None:
-        if self.trouble is not None:
-            raise self.trouble
+
+class _Puts(httpx.AsyncByteStream):
+    """The body of a watch. Only releases change here."""
+
+    def __init__(self, cluster: Cluster, ref: Ref, version: int) -> None:
+        self._cluster, self._ref, self._version = cluster, ref, version
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            news = await self._cluster.since(self._version)
+            self._version += len(news)
+            if self._ref == RELEASES:
+                yield b"".join(json.dumps({"type": "MODIFIED", "object": each}).encode() + b"\n" for each in news)

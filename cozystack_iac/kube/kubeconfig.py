@@ -10,6 +10,7 @@ import base64
 import binascii
 import io
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -37,6 +38,7 @@ class Access:
         return f"Access(server={self.server!r})"  # never the credentials
 
 
+@lru_cache(maxsize=8)  # every stage of a run connects with the same one, and YAML is slow to read
 def parse(text: str, context: str | None = None) -> Access:
     """The access that `context` (default: the current one) describes.
 

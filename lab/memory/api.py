@@ -5,17 +5,17 @@ Objects are never changed in place, so handing them out needs no copies: whoever
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Any
 
 from cozystack_iac.kube.client import Conflict, NotFound, Object, Refused, Unavailable
 from lab.memory import fields, kinds
 from lab.memory.admission import admit, admit_deletion, defaulted, established
+from lab.memory.history import Change, History
 from lab.memory.kinds import Kind
 from lab.platform.objects import timestamp
 
@@ -41,25 +41,6 @@ class Target:
         return self.namespace, self.name
 
 
-class Bell:
-    """Rings at every change of a kind."""
-
-    def __init__(self) -> None:
-        self._waiting: list[asyncio.Future[None]] = []
-
-    def next(self) -> asyncio.Future[None]:
-        """Done at the next ring. Taken before looking, it misses nothing."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
-        return future
-
-    def ring(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
-
-
 @dataclass(frozen=True)
 class Refusal:
     """A call that is refused instead of carried out, so often. `call`: "PATCH tenants"."""
@@ -75,13 +56,15 @@ class MemoryApi:
     def __init__(self, kubernetes: str = "v1.36.2") -> None:
         self.kubernetes = kubernetes
         self.away = False
+        self.outages = 0  # so far; a connection does not survive one, however short it is
+        self.version = 0  # of the latest write
         self.kinds = kinds.built_in()
         self._objects: dict[tuple[str, str], dict[Key, Object]] = {}
-        self._changes: dict[tuple[str, str], Bell] = {}  # one per kind that anybody watched
+        self._histories: dict[tuple[str, str], History] = {}
         self._reactions: list[Reaction] = []
-        self._versions = itertools.count(1)
         self._owners: dict[str, dict[fields.Path, str]] = {}  # uid -> field -> manager
         self._refusals: list[Refusal] = []
+        self._random = Random()  # not the system's for each object: that costs more than making it
         for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
             self.create(self.target("v1", "namespaces"), {"metadata": {"name": name}})
 
@@ -111,19 +94,25 @@ class MemoryApi:
         return _shown(found, target)
 
     def select(self, target: Target, labels: str = "", wanted: str = "") -> dict[Key, Object]:
-        found = self.all(target.kind)
-        if not (target.namespace or labels or wanted or target.version != target.kind.versions[0]):
-            return dict(found)
-        return {
-            key: _shown(obj, target)
-            for key, obj in found.items()
-            if target.namespace in ("", key[0])
+        shows = self.shows(target, labels, wanted)
+        return {key: _shown(obj, target) for key, obj in self.all(target.kind).items() if shows(obj)}
+
+    def shows(self, target: Target, labels: str = "", wanted: str = "") -> Callable[[Object], bool]:
+        """Whether an object of this kind is one of those that were asked for."""
+        if not (target.namespace or labels or wanted):
+            return lambda _: True
+        return lambda obj: (
+            target.namespace in ("", obj["metadata"].get("namespace", ""))
             and fields.selects(labels, obj["metadata"].get("labels") or {})
             and fields.has_fields(wanted, obj)
-        }
+        )
 
-    def changes(self, kind: Kind) -> Bell:
-        return self._changes.setdefault((kind.group, kind.plural), Bell())
+    def history(self, kind: Kind) -> History:
+        """What happened to the objects of a kind, as long as it is served."""
+        place = (kind.group, kind.plural)
+        if place not in self._histories:
+            self._histories[place] = History(self.version)
+        return self._histories[place]
 
     def everything(self) -> Iterator[tuple[Kind, Object]]:
         for place, found in list(self._objects.items()):
@@ -139,8 +128,9 @@ class MemoryApi:
     def go_away(self, away: bool) -> None:
         """Every connection from outside is cut, and none is accepted until it is back."""
         self.away = away
-        for bell in self._changes.values():
-            bell.ring()
+        self.outages += away
+        for history in self._histories.values():
+            history.ring()
 
     def refuse(self, call: str, status: int, reason: str, message: str, times: int) -> None:
         """The next `times` calls of this verb and plural ("PATCH tenants") get this answer."""
@@ -160,7 +150,7 @@ class MemoryApi:
     def create(self, target: Target, body: Object, *, manager: str = "create") -> Object:
         body = json.loads(json.dumps(body))
         metadata = dict(body.get("metadata") or {})
-        metadata.setdefault("name", metadata.pop("generateName", "") + uuid.uuid4().hex[:5])
+        metadata.setdefault("name", metadata.pop("generateName", "") + f"{self._random.getrandbits(20):05x}")
         namespace = (target.namespace or metadata.get("namespace") or "default") if target.kind.namespaced else ""
         target = replace(target, namespace=namespace, name=metadata["name"])
         if target.kind.namespaced:
@@ -168,7 +158,11 @@ class MemoryApi:
             metadata["namespace"] = namespace
         if target.key in self.all(target.kind):
             raise Conflict(409, "AlreadyExists", f'{target.kind.resource} "{target.name}" already exists')
-        metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": timestamp(), "generation": 1}
+        metadata |= {
+            "uid": str(uuid.UUID(int=self._random.getrandbits(128), version=4)),
+            "creationTimestamp": timestamp(),
+            "generation": 1,
+        }
         metadata.pop("deletionTimestamp", None)
         obj = {
             **_typed(target),
@@ -287,7 +281,8 @@ class MemoryApi:
 
     def _put(self, target: Target, before: Object | None, after: Object) -> Object:
         place = (target.kind.group, target.kind.plural)
-        after = {**after, "metadata": {**after["metadata"], "resourceVersion": str(next(self._versions))}}
+        self.version += 1
+        after = {**after, "metadata": {**after["metadata"], "resourceVersion": str(self.version)}}
         metadata = after["metadata"]
         if (
             "deletionTimestamp" in metadata
@@ -305,17 +300,19 @@ class MemoryApi:
         return after
 
     def _remove(self, target: Target, obj: Object) -> None:
+        self.version += 1
         self._objects[target.kind.group, target.kind.plural].pop(target.key, None)
         self._owners.pop(obj["metadata"]["uid"], None)
         if target.kind.name == "CustomResourceDefinition":
             place = (obj["spec"]["group"], obj["spec"]["names"]["plural"])
             self.kinds.pop(place, None)
             self._objects.pop(place, None)
-            self._changes.setdefault(place, Bell()).ring()
+            if place in self._histories:
+                self._histories.pop(place).close()
         self._told(target.kind, obj, None)
 
     def _told(self, kind: Kind, before: Object | None, after: Object | None) -> None:
-        self.changes(kind).ring()
+        self.history(kind).add(Change(self.version, before, after))
         for reaction in tuple(self._reactions):
             reaction(kind, before, after)
 

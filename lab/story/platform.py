@@ -37,7 +37,7 @@ from lab.control import ControlServer
 from lab.critical_path import CriticalPath, critical_path
 from lab.events import Event
 from lab.machines import Machines
-from lab.memory import Controllers, MemoryApi, MemoryKube, machines
+from lab.memory import IN_CLUSTER, Controllers, MemoryApi, Server, machines
 from lab.memory.helm import Helm
 from lab.platform import hub
 from lab.platform.objects import base64_text
@@ -49,7 +49,6 @@ from lab.story.engine import Program
 from lab.story.machines import machine_secrets
 from lab.world import World
 
-INSIDE = "from inside the cluster"  # the kubeconfig of the simulators
 SCALE = 1000.0  # real-life seconds per second
 SLACK = 2.0  # the product's own work takes the same wall time in a faster world
 SETTLE_S = 0.05  # wall seconds
@@ -90,6 +89,7 @@ class Story:
         self.scenario, self.world = scenario, world
         self.site, self.formal = _site(scenario)
         self.api = api = MemoryApi(f"v{self.site.kubernetes_version.removeprefix('v')}")
+        self.server = Server(api, self._command)
         self.bundle = bundle()
         issued = secrets.client(self.bundle.os)
         self.client = {
@@ -101,9 +101,9 @@ class Story:
         self.program = Program(self.site, api, Helm(api, world), self._answer)
         self.program.scaled = self._scaled
 
-    def kube(self) -> MemoryKube:
+    def kube(self) -> Kube:
         """A client of the cluster that no outage concerns."""
-        return MemoryKube(self.api, self._command, inside=True)
+        return self.server.kube(inside=True)
 
     # What a person does -----------------------------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ async def platform_story(scenario: Scenario, state: Path, *, scale: float = SCAL
         await stack.enter_async_context(Machines(world))
         for machine in world.machines.values():
             controllers.register(machine)
-        tasks.create_task(platform.run(world, INSIDE, state))
+        tasks.create_task(platform.run(world, IN_CLUSTER, state))
         await world.log.happened("platform", "began", timeout_s=10)
         yield told
 
@@ -266,16 +266,6 @@ async def _cancelled() -> AsyncIterator[asyncio.TaskGroup]:
 @contextmanager
 def _patched(told: Story) -> Iterator[None]:
     """Whoever connects gets the cluster in memory; whoever polls does it more often; no resolver is asked."""
-
-    @asynccontextmanager
-    async def connect(kubeconfig: str, **_: object) -> AsyncIterator[Kube]:
-        inside = kubeconfig == INSIDE
-        kube = MemoryKube(told.api, told._command, inside=inside)
-        try:
-            yield kube
-        finally:
-            await kube.aclose()
-
     asked = asyncio.BaseEventLoop.getaddrinfo
 
     async def resolve(loop: Any, host: Any, *rest: Any, **options: Any) -> Any:
@@ -285,7 +275,7 @@ def _patched(told: Story) -> Iterator[None]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     with ExitStack() as stack:
-        stack.enter_context(patch.object(Kube, "connect", connect))
+        stack.enter_context(told.server.behind_every_connection())
         stack.enter_context(patch.object(asyncio.BaseEventLoop, "getaddrinfo", resolve))
         stack.enter_context(patch.object(hub, "PATIENCE_S", HUB_PATIENCE_S))
         stack.enter_context(at_pace(PACE))

@@ -2,36 +2,23 @@
 
 import io
 import tarfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 
 from cozystack_iac.__main__ import main
-from cozystack_iac.kube.client import Kube
 from lab import scenario
+from lab.memory import KUBECONFIG
 from lab.stack import stack_file
 from tests.addresses import prefix
-from tests.asked import Asked
-
-KUBECONFIG = """
-current-context: a
-contexts: [{name: a, context: {cluster: c, user: u}}]
-clusters: [{name: c, cluster: {server: "https://127.0.0.1:6443"}}]
-users: [{name: u, user: {token: t}}]
-"""
+from tests.asked import Asked, ServedBy
 
 
 def test_machines_and_names_that_do_not_answer_are_in_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, served_by: ServedBy, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    @asynccontextmanager
-    async def connect(*_: object, **__: object) -> AsyncIterator[Kube]:
-        yield Asked({"pods": []}).kube
-
-    monkeypatch.setattr(Kube, "connect", connect)
+    served_by(Asked({"pods": []}).answer)
     stack, access = tmp_path / "Pulumi.x.yaml", tmp_path / "kubeconfig"
     chosen = scenario.load(scenario.FOLDER / "one-node.yaml").relocated(prefix())
     written = io.StringIO()

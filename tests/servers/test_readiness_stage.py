@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,6 +16,8 @@ from cozystack_iac.stages import platform_ready as stages
 from cozystack_iac.stages.base import Known
 from cozystack_iac.stages.platform_ready import PlatformInputs, PlatformOutputs, PlatformReadyProvider
 from cozystack_iac.waiting import Progress, StageFailed
+from lab.memory import KUBECONFIG
+from tests.asked import ServedBy
 from tests.platform_releases import INSTALLING, PLATFORM, READY, STALLED, Cluster, release
 
 pytestmark = pytest.mark.pace(looks=0.05)
@@ -38,14 +39,10 @@ async def heard(said: list[str], text: str) -> bool:
 
 
 @pytest.fixture
-def establish(monkeypatch: pytest.MonkeyPatch, said: list[str]) -> Running:
+def establish(served_by: ServedBy, said: list[str]) -> Running:
     def start(cluster: Cluster, **more: Any) -> "asyncio.Task[PlatformOutputs]":
-        @asynccontextmanager
-        async def connect(*_: Any, **__: Any) -> AsyncIterator[Cluster]:
-            yield cluster
-
-        monkeypatch.setattr(Kube, "connect", connect)
-        given = {"kubeconfig": "k", "variant": "default", "settle_s": 0, "deadline_s": 10, **more}
+        served_by(cluster.answer)
+        given = {"kubeconfig": KUBECONFIG, "variant": "default", "settle_s": 0, "deadline_s": 10, **more}
         progress = Progress("PlatformReady", write=said.append)
         return asyncio.create_task(PlatformReadyProvider().establish(PlatformInputs.model_validate(given), progress))
 
@@ -121,7 +118,9 @@ async def test_an_outage_is_unknown_and_is_survived(establish: Running, said: li
     task = establish(cluster)
     assert await heard(said, "1 of 2 ready")
     cluster.trouble = Unreachable("connection refused")
-    assert await heard(said, "unknown: the API server does not respond: connection refused")
+    assert await heard(
+        said, "unknown: the API server does not respond: https://kubernetes.in-memory:6443: connection refused"
+    )
 
     cluster.trouble = None
     await cluster.put(release("a", READY))
@@ -132,7 +131,7 @@ async def test_an_outage_is_unknown_and_is_survived(establish: Running, said: li
 async def test_no_limit_runs_while_nothing_can_be_seen() -> None:
     now = [100.0]
     cluster = Cluster(release("cozystack-platform", READY))
-    view = View(cluster, clock=lambda: now[0])  # type: ignore[arg-type]
+    view = View(cluster.kube, clock=lambda: now[0])
     await view.refresh()
     cluster.trouble = Unreachable("gone")
     now[0] = 110.0
@@ -191,14 +190,14 @@ async def test_many_changes_make_few_lines_and_few_questions(establish: Running,
 
     assert made.releases == 61
     assert len(said) <= 2 + (time.monotonic() - began) / stages.SAY_EVERY_S
-    assert cluster.asked == 3  # one last look at each kind; everything else came by the watches
+    assert len(cluster.lists) == 2 * 3  # where each watch began, and one last look; everything else came by the watches
 
 
 async def test_there_is_one_watch_per_kind_whatever_the_number_of_releases(establish: Running) -> None:
     cluster = Cluster(release("cozystack-platform", READY), *(release(f"r{n}", READY) for n in range(1000)))
 
     assert (await establish(cluster)).releases == 1001
-    assert sorted(cluster.watches) == ["helmreleases", "ocirepositories", "packages", "packagesources"]
+    assert sorted(cluster.watches) == ["helmreleases", "packages", "packagesources"]
 
 
 async def test_a_release_that_turns_up_late_starts_the_settling_period_again(establish: Running) -> None:
@@ -296,7 +295,7 @@ async def test_refresh_shows_what_is_no_longer_ready(establish: Running) -> None
     cluster = Cluster(release("cozystack-platform", READY), release("a", READY))
     made = await establish(cluster)
     await cluster.put(release("a", INSTALLING))
-    given = PlatformInputs(kubeconfig="k", variant="default", deadline_s=10)
+    given = PlatformInputs(kubeconfig=KUBECONFIG, variant="default", deadline_s=10)
 
     seen = await PlatformReadyProvider().observe(given, made)
 
@@ -314,7 +313,7 @@ async def test_a_changed_budget_or_kubeconfig_is_no_reason_to_wait_again() -> No
 async def test_revising_waits_as_establishing_does(establish: Running) -> None:
     task = establish(Cluster(release("cozystack-platform", READY)))
     first = await task
-    given = PlatformInputs(kubeconfig="k", variant="default", settle_s=0, deadline_s=5)
+    given = PlatformInputs(kubeconfig=KUBECONFIG, variant="default", settle_s=0, deadline_s=5)
 
     again = await PlatformReadyProvider().revise(given, Known(given, first), Progress("x", write=print))
 

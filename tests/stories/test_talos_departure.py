@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -14,12 +14,14 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
-from cozystack_iac.kube.client import ExecResult, Kube
+from cozystack_iac.kube.client import Object, routed
+from cozystack_iac.kube.kubeconfig import Access
 from cozystack_iac.membership.approval import Approval
 from cozystack_iac.stages.base import Known
 from cozystack_iac.stages.cluster_membership import ClusterMembershipProvider, MembershipInputs, MembershipOutputs
 from cozystack_iac.talos.fleet import MachineRef
 from cozystack_iac.waiting import StageFailed
+from lab.memory.shell import Shell
 from lab.scenario import MachineChange
 from tests.talos_site import NET, Site, playing, scenario
 
@@ -53,11 +55,9 @@ class Api:
             {"name": name, "node_name": node, "layer_object": layer, "volumes": volumes}
         )
 
-    async def exec(self, _kube: Kube, _space: str, _pod: str, _container: str, argv: list[str]) -> ExecResult:
+    async def command(self, _pod: Object, argv: list[str]) -> tuple[str, str, int]:
         if not self.linstor:
-            return ExecResult(
-                "", "Error: Unable to connect to linstor-controller: [Errno 113] No route to host", ok=False
-            )
+            return "", "Error: Unable to connect to linstor-controller: [Errno 113] No route to host", 1
         words = [word for word in argv[4:] if not word.startswith("-")]
         if words[:2] == ["node", "evacuate"]:
             self.calls.append(f"linstor node evacuate {words[2]}")
@@ -72,13 +72,13 @@ class Api:
                 }
                 for n in self.stored
             ]
-            return ExecResult(json.dumps([rows]), "", ok=True)
+            return json.dumps([rows]), "", 0
         if words[:2] == ["resource", "list"]:
             found = json.dumps([self.stored.get(words[2], [])])
             if words[2] in self.moving:
                 self.stored[words[2]] = self.stored[words[2]][1:]  # one replica a round
-            return ExecResult(found, "", ok=True)
-        return ExecResult("[]", "", ok=True)
+            return found, "", 0
+        return "[]", "", 0
 
     def pod(self, name: str, node: str, *, owner: str | None = "ReplicaSet", **more: Any) -> None:
         owners = [{"kind": owner, "controller": True}] if owner else []
@@ -89,6 +89,9 @@ class Api:
         parts = request.url.path.split("/")
         if request.method != "GET":
             self.calls.append(f"{request.method} {request.url.path.removeprefix('/api/v1/')}")
+        if parts[-1] == "exec":
+            shell = Shell(self.command, {}, request.url.params.get_list("command"), lost=lambda: False)
+            return httpx.Response(101, extensions={"network_stream": shell})
         if parts[-1] == "eviction":
             return self._evict(parts[-2])
         if parts[2] == "piraeus.io":
@@ -125,18 +128,15 @@ class Api:
 
 
 @pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch) -> Api:
+def api() -> Iterator[Api]:
     made = Api()
 
-    @asynccontextmanager
-    async def connect(text: str) -> AsyncIterator[Kube]:
-        assert "client-key-data" in text
-        async with httpx.AsyncClient(transport=httpx.MockTransport(made.answer), base_url="https://api") as http:
-            yield Kube(http)
+    def route(access: Access) -> httpx.AsyncBaseTransport:
+        assert access.client_key_pem
+        return httpx.MockTransport(made.answer)
 
-    monkeypatch.setattr(Kube, "connect", staticmethod(connect))
-    monkeypatch.setattr(Kube, "exec", lambda *args, **_: made.exec(*args))
-    return made
+    with routed(route):
+        yield made
 
 
 @asynccontextmanager

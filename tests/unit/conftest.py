@@ -6,15 +6,13 @@ What they need is imported in them: the process that only hands tests out reads 
 from __future__ import annotations
 
 import gc
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from cozystack_iac.kube.client import Kube
-    from lab.memory import MemoryApi, MemoryKube
+    from lab.memory import MemoryApi, Server
 
 
 def pytest_collection_finish() -> None:
@@ -24,29 +22,21 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch) -> MemoryApi:
+def server() -> Iterator[Server]:
     """A cluster in memory behind every connection."""
-    from cozystack_iac.kube.client import Kube
-    from lab.memory import MemoryApi, MemoryKube
+    from lab.memory import MemoryApi, Server
 
-    made = MemoryApi()
-
-    async def no_command(*_: object) -> None:
-        return None
-
-    @asynccontextmanager
-    async def connect(kubeconfig: str, **_: Any) -> AsyncIterator[Kube]:
-        yield MemoryKube(made, no_command)
-
-    monkeypatch.setattr(Kube, "connect", connect)
-    return made
+    made = Server(MemoryApi())
+    with made.behind_every_connection():
+        yield made
 
 
 @pytest.fixture
-def kube(api: MemoryApi) -> MemoryKube:
-    from lab.memory import MemoryKube
+def api(server: Server) -> MemoryApi:
+    return server.api
 
-    async def no_command(*_: object) -> None:
-        return None
 
-    return MemoryKube(api, no_command, inside=True)
+@pytest.fixture
+def kube(server: Server) -> Kube:
+    """A client of it that no outage concerns."""
+    return server.kube(inside=True)

@@ -5,8 +5,7 @@ import json
 import secrets
 import stat
 import tarfile
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,12 @@ from cozystack_iac.__main__ import main
 from cozystack_iac.diagnosis import bundle, issue, recognise
 from cozystack_iac.diagnosis.evidence import collect
 from cozystack_iac.diagnosis.signs import Evidence, Kind, Sign
-from cozystack_iac.kube.client import Kube, Unreachable
+from cozystack_iac.kube.client import Unreachable
 from cozystack_iac.runner import support
 from cozystack_iac.stages.base import Properties, StageProvider
 from cozystack_iac.waiting import Progress, StageFailed
-from tests.asked import Asked, condition, crashing, event, named, pod, status
+from lab.memory import KUBECONFIG
+from tests.asked import Asked, ServedBy, condition, crashing, event, named, pod, status
 
 WHEN = datetime(2026, 11, 30, 12, 30, tzinfo=UTC)
 
@@ -213,14 +213,6 @@ class FailingProvider(StageProvider[In, Out]):
         raise StageFailed("It is stuck.", details={"cozy-x/x": "failing"}, means="m", next_step="n")
 
 
-def answering(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    @asynccontextmanager
-    async def connect(*_: object, **__: object) -> AsyncIterator[Kube]:
-        yield asked.kube
-
-    monkeypatch.setattr(Kube, "connect", connect)
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(bundle.FOLDER_VARIABLE, str(tmp_path / "kept"))
@@ -233,12 +225,10 @@ def failure_of(props: Mapping[str, Any]) -> str:
     return str(failed.value)
 
 
-def test_a_stage_that_fails_on_the_cluster_leaves_a_bundle_and_says_where(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answering(Asked({"helmreleases": [named("cozy-x", "x", status=status(FAILED))]}), monkeypatch)
+def test_a_stage_that_fails_on_the_cluster_leaves_a_bundle_and_says_where(folder: Path, served_by: ServedBy) -> None:
+    served_by(Asked({"helmreleases": [named("cozy-x", "x", status=status(FAILED))]}).answer)
 
-    text = failure_of({"kubeconfig": "k"})
+    text = failure_of({"kubeconfig": KUBECONFIG})
 
     [made] = folder.iterdir()
     assert str(made) in text
@@ -248,46 +238,44 @@ def test_a_stage_that_fails_on_the_cluster_leaves_a_bundle_and_says_where(
     assert "cozy-x/x: InstallFailed" in contents["issue.md"]
 
 
-def test_an_api_server_that_is_away_leaves_a_bundle_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answering(Asked(away=Unreachable("https://10.0.0.10:6443: refused")), monkeypatch)
+def test_an_api_server_that_is_away_leaves_a_bundle_too(folder: Path, served_by: ServedBy) -> None:
+    served_by(Asked(away=Unreachable("https://10.0.0.10:6443: refused")).answer)
 
-    text = failure_of({"kubeconfig": "k"})
+    text = failure_of({"kubeconfig": KUBECONFIG})
 
     [made] = folder.iterdir()
     assert str(made) in text
     assert "refused" in unpacked(made)["gaps.txt"]
 
 
-def test_a_bundle_that_cannot_be_written_never_hides_the_failure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_that_cannot_be_written_never_hides_the_failure(folder: Path, served_by: ServedBy) -> None:
     folder.write_text("a file where the folder should be")
-    answering(Asked({}), monkeypatch)
+    served_by(Asked({}).answer)
 
-    text = failure_of({"kubeconfig": "k"})
+    text = failure_of({"kubeconfig": KUBECONFIG})
 
     assert text.startswith("It is stuck.")
     assert "could not be written" in text
 
 
 def test_findings_of_the_runs_stack_file_are_in_it(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, served_by: ServedBy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stack = tmp_path / "Pulumi.x.yaml"
     stack.write_text("config:\n  cozystack:cluster: {name: x}\n")
     monkeypatch.setenv(bundle.STACK_VARIABLE, str(stack))
-    answering(Asked({}), monkeypatch)
+    served_by(Asked({}).answer)
 
-    failure_of({"kubeconfig": "k"})
+    failure_of({"kubeconfig": KUBECONFIG})
 
     [made] = folder.iterdir()
     assert json.loads(unpacked(made)["findings.json"])["findings"] != []
 
 
-def test_a_person_can_ask_for_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    answering(Asked({"pods": [pod("cozy-x", "p", crashing())]}), monkeypatch)
+def test_a_person_can_ask_for_one(tmp_path: Path, served_by: ServedBy, capsys: pytest.CaptureFixture[str]) -> None:
+    served_by(Asked({"pods": [pod("cozy-x", "p", crashing())]}).answer)
     kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text("apiVersion: v1")
+    kubeconfig.write_text(KUBECONFIG)
 
     code = main(["bundle", "--kubeconfig", str(kubeconfig), "--out", str(tmp_path / "out")])
 

@@ -3,12 +3,13 @@
 import asyncio
 import time
 
+import httpx
 import pytest
 
 from cozystack_iac.diagnosis import account, diagnose, evidence, recognise, signs
 from cozystack_iac.diagnosis.evidence import collect
 from cozystack_iac.diagnosis.signs import Kind
-from cozystack_iac.kube.client import Refused, Unavailable, Unreachable
+from cozystack_iac.kube.client import Kube, Refused, Unavailable, Unreachable
 from tests.asked import RUNNING, Asked, condition, crashing, event, named, pod, status, waiting
 
 FAILED = condition("Ready", "False", "InstallFailed", "Helm install failed: context deadline exceeded")
@@ -81,13 +82,13 @@ async def test_an_answer_that_was_refused_is_a_gap_and_the_rest_goes_on() -> Non
 
 
 async def test_a_server_that_hangs_costs_no_more_than_the_deadline() -> None:
-    class Hanging(Asked):
-        async def objects(self, ref: object, **_: str) -> list[dict[str, object]]:
-            await asyncio.sleep(60)
-            return []
+    async def hang(_: httpx.Request) -> httpx.Response:
+        await asyncio.sleep(60)
+        return httpx.Response(200)
 
     started = time.monotonic()
-    seen = await collect(Hanging().kube, [], deadline_s=0.2)
+    async with httpx.AsyncClient(transport=httpx.MockTransport(hang), base_url="https://api.test") as http:
+        seen = await collect(Kube(http), [], deadline_s=0.2)
 
     assert time.monotonic() - started < 2
     assert "not everything could be queried" in seen.gaps["the rest"]

@@ -224,5 +224,5 @@ def test_ambient_configuration_is_never_looked_at(monkeypatch: pytest.MonkeyPatc
 
 def test_kubeconfigs_are_read_by_many_threads_at_once() -> None:
     with ThreadPoolExecutor(8) as pool:
-        servers = set(pool.map(lambda _: parse(config()).server, range(64)))
+        servers = set(pool.map(lambda number: parse(f"{config()}\n# {number}").server, range(64)))
     assert servers == {"https://10.0.0.10:6443"}

@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from cozystack_iac.kube.client import Conflict, Kube, NotFound, Object, Ref, Refused, Unavailable, Unreachable
+from cozystack_iac.kube.client import (
+    Conflict,
+    ExecResult,
+    Kube,
+    NotFound,
+    Object,
+    Ref,
+    Refused,
+    Unavailable,
+    Unreachable,
+)
 from lab import scenario
 from lab.clock import Clock
-from lab.memory import Controllers, MemoryApi, MemoryKube, fields
+from lab.memory import Controllers, MemoryApi, Server, fields, history
 from lab.platform import crds
 from lab.platform.objects import new
 from lab.world import World
 
 MAPS = Ref("v1", "configmaps", "default")
 JOBS = Ref("batch/v1", "jobs", "default")
+SPACE = Ref("v1", "namespaces", name="default")
 PODS = Ref("v1", "pods", "default")
 RELEASES = Ref("helm.toolkit.fluxcd.io/v2", "helmreleases", "default")
 CRD = crds.definition("helmreleases.helm.toolkit.fluxcd.io", (1, 6))
 CRDS = Ref("apiextensions.k8s.io/v1", "customresourcedefinitions")
-
-
-async def nothing(_pod: Object, _argv: list[str]) -> tuple[str, str, int] | None:
-    return None
 
 
 @pytest.fixture
@@ -36,7 +45,7 @@ def api() -> MemoryApi:
 
 @pytest.fixture
 def kube(api: MemoryApi) -> Kube:
-    return MemoryKube(api, nothing)
+    return Server(api).kube()
 
 
 @pytest_asyncio.fixture
@@ -165,25 +174,61 @@ async def test_privileged_pods_need_a_privileged_namespace(kube: Kube) -> None:
 # Watches and outages --------------------------------------------------------------------------------------------------
 
 
-async def test_a_watch_sees_the_collection_and_every_change_even_across_an_outage(api: MemoryApi, kube: Kube) -> None:
-    seen: list[list[str]] = []
+@asynccontextmanager
+async def watched(kube: Kube, ref: Ref, selector: str = "") -> AsyncIterator[list[list[str] | None]]:
+    """The names in every snapshot of a watch, which has begun."""
+    seen: list[list[str] | None] = []
 
     async def follow() -> None:
-        async for snapshot in kube.watch(MAPS):
-            names = sorted(name for _, name in snapshot.objects or {})
+        async for snapshot in kube.watch(ref, selector=selector):
+            names = None if snapshot.objects is None else sorted(name for _, name in snapshot.objects)
             seen.append(names)
 
-    inside = MemoryKube(api, nothing, inside=True)
     watching = asyncio.create_task(follow())
-    await until(lambda: asyncio.sleep(0, seen == [[]]))
-    api.go_away(True)
-    with pytest.raises(Unreachable):
-        await kube.objects(MAPS)
-    await inside.create(MAPS, settings())
-    assert seen == [[]]
-    api.go_away(False)
-    await until(lambda: asyncio.sleep(0, seen == [[], ["one"]]))
+    await until(lambda: asyncio.sleep(0, seen))
+    yield seen
     watching.cancel()
+
+
+async def test_a_watch_sees_the_collection_and_every_change_even_across_an_outage(api: MemoryApi, kube: Kube) -> None:
+    async with watched(kube, MAPS) as seen:
+        api.go_away(True)
+        with pytest.raises(Unreachable):
+            await kube.objects(MAPS)
+        await Server(api).kube(inside=True).create(MAPS, settings())
+        assert seen == [[]]
+        api.go_away(False)
+        await until(lambda: asyncio.sleep(0, seen == [[], ["one"]]))
+
+
+async def test_no_connection_survives_an_outage_however_short(api: MemoryApi, kube: Kube) -> None:
+    async with watched(kube, MAPS) as seen:
+        api.go_away(True)
+        api.go_away(False)
+        await until(lambda: asyncio.sleep(0, seen == [[], []]))
+
+
+async def test_who_watches_a_part_sees_objects_come_and_go_by_their_labels(kube: Kube) -> None:
+    async with watched(kube, MAPS, "is=wanted") as seen:
+        await kube.create(MAPS, settings())
+        for value in ("wanted", "unwanted", "wanted"):
+            await kube.merge_patch(MAPS.named("one"), {"metadata": {"labels": {"is": value}}})
+        await kube.delete(MAPS.named("one"))
+        await until(lambda: asyncio.sleep(0, seen == [[], ["one"], [], ["one"], []]))
+
+
+async def test_the_watch_of_a_kind_ends_with_the_kind(kube: Kube) -> None:
+    await kube.create(CRDS, CRD)
+    async with watched(kube, RELEASES) as seen:
+        await kube.delete(CRDS.named(CRD["metadata"]["name"]))
+        await until(lambda: asyncio.sleep(0, seen == [[], None]))
+
+
+async def test_a_watch_of_an_expired_version_has_to_list_again(kube: Kube) -> None:
+    for number in range(history.KEPT + 1):
+        await kube.merge_patch(SPACE, {"metadata": {"annotations": {"n": str(number)}}})
+    answer = json.loads(await kube.text("/api/v1/namespaces?watch=true&resourceVersion=1"))
+    assert (answer["type"], answer["object"]["code"], answer["object"]["reason"]) == ("ERROR", 410, "Expired")
 
 
 async def test_refusals_that_were_ordered_come_in_their_number(api: MemoryApi, kube: Kube) -> None:
@@ -249,10 +294,46 @@ async def test_exec_needs_a_running_container_and_a_program(api: MemoryApi, aliv
     async def echo(_pod: Object, argv: list[str]) -> tuple[str, str, int] | None:
         return (" ".join(argv[1:]), "", 0) if argv[0] == "echo" else None
 
-    kube = MemoryKube(api, echo)
+    kube = Server(api, echo).kube()
     await kube.create(PODS, new("Pod", "p", "default", spec={"containers": [{"name": "c"}]}))
     with pytest.raises(Unavailable, match="container not found"):
         await kube.exec("default", "p", "c", ["echo", "a"])
     await kube.merge_patch(PODS.named("p"), {"status": {"phase": "Running"}}, subresource="status")
     assert (await kube.exec("default", "p", "c", ["echo", "a", "b"])).stdout == "a b"
     assert (await kube.exec("default", "p", "c", ["sh"])).ok is False
+
+
+async def test_a_command_that_fails_says_so_with_all_it_said(api: MemoryApi) -> None:
+    async def loud(_pod: Object, _argv: list[str]) -> tuple[str, str, int]:
+        return "out" * 100_000, "err", 3
+
+    kube = await with_pod(Server(api, loud))
+    assert await kube.exec("default", "p", "c", ["x"]) == ExecResult("out" * 100_000, "err", ok=False)
+
+
+async def test_a_command_whose_connection_breaks_has_no_answer(api: MemoryApi) -> None:
+    async def cut(_pod: Object, _argv: list[str]) -> tuple[str, str, int]:
+        api.go_away(True)
+        return "done", "", 0
+
+    kube = await with_pod(Server(api, cut))
+    with pytest.raises(Unreachable, match="was closed before the command finished"):
+        await kube.exec("default", "p", "c", ["x"])
+
+
+async def test_a_command_has_its_time(api: MemoryApi) -> None:
+    async def sleep(_pod: Object, _argv: list[str]) -> tuple[str, str, int]:
+        await asyncio.sleep(60)
+        return "", "", 0
+
+    kube = await with_pod(Server(api, sleep))
+    with pytest.raises(Unreachable, match="TimeoutError"):
+        await kube.exec("default", "p", "c", ["x"], deadline_s=0.05)
+
+
+async def with_pod(server: Server) -> Kube:
+    """A client of the cluster, in which a pod runs."""
+    kube = server.kube()
+    await kube.create(PODS, new("Pod", "p", "default", spec={"containers": [{"name": "c"}]}))
+    await kube.merge_patch(PODS.named("p"), {"status": {"phase": "Running"}}, subresource="status")
+    return kube

@@ -12,7 +12,7 @@ from cozystack_iac.stages import platform_claim as claim_stage
 from cozystack_iac.stages.base import Known
 from cozystack_iac.stages.platform_claim import ClaimOutputs, PlatformClaimProvider
 from cozystack_iac.waiting import StageFailed
-from lab.memory import MemoryApi, MemoryKube
+from lab.memory import MemoryApi
 from tests.helm import secret
 from tests.platform_cluster import SPACE, Said, fails, space, until, wanted
 
@@ -25,14 +25,14 @@ async def status(kube: Kube, number: int = 1) -> tuple[str, str]:
     return read.status, read.description
 
 
-async def test_an_empty_cluster_gets_a_namespace_that_says_whose_it_is(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_an_empty_cluster_gets_a_namespace_that_says_whose_it_is(api: MemoryApi, kube: Kube) -> None:
     made = await PlatformClaimProvider().establish(wanted(), Said())
     assert (await space(kube))["annotations"] == {claim.CLUSTER: "eu1", claim.RELEASE: claim.CLAIMED}
     assert made == ClaimOutputs(claimed="eu1", handed_over="")
     assert await PlatformClaimProvider().preflight(wanted(), wanted()) == []
 
 
-async def test_up_to_1_3_helm_finds_the_namespace_marked_as_its_own(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_up_to_1_3_helm_finds_the_namespace_marked_as_its_own(api: MemoryApi, kube: Kube) -> None:
     old = wanted(release_namespace="kube-system", brings_namespace=True, version="1.3.6")
     await PlatformClaimProvider().establish(old, Said())
     made = await space(kube)
@@ -41,7 +41,7 @@ async def test_up_to_1_3_helm_finds_the_namespace_marked_as_its_own(api: MemoryA
 
 
 async def test_a_namespace_that_was_left_behind_stays_as_it_is_until_somebody_decides(
-    api: MemoryApi, kube: MemoryKube
+    api: MemoryApi, kube: Kube
 ) -> None:
     await kube.create(claim.NAMESPACE, SPACE)
     before = await space(kube)
@@ -74,7 +74,7 @@ async def test_offline_the_claim_says_that_it_did_not_look(api: MemoryApi) -> No
 
 @pytest.mark.parametrize("pending", ["pending-install", "pending-upgrade", "uninstalling"])
 async def test_what_a_killed_run_left_pending_is_marked_as_failed_and_shown_in_the_plan(
-    pending: str, api: MemoryApi, kube: MemoryKube
+    pending: str, api: MemoryApi, kube: Kube
 ) -> None:
     provider, first = PlatformClaimProvider(), wanted()
     await provider.establish(first, Said())
@@ -103,7 +103,7 @@ def test_a_preview_of_what_exists_looks_for_it(api: MemoryApi) -> None:
 
 
 @pytest.mark.pace(looks=0.01, patience=1e9)
-async def test_whoever_still_works_on_the_release_gets_time_to_finish(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_whoever_still_works_on_the_release_gets_time_to_finish(api: MemoryApi, kube: Kube) -> None:
     await PlatformClaimProvider().establish(wanted(), Said())
     await kube.create(helm_records.collection("cozy-system"), secret("pending-install"))
     said = Said()
@@ -115,7 +115,7 @@ async def test_whoever_still_works_on_the_release_gets_time_to_finish(api: Memor
     assert await status(kube) == ("failed", "timed out")
 
 
-async def test_a_release_that_was_finished_but_not_noted_is_handed_over_once(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_a_release_that_was_finished_but_not_noted_is_handed_over_once(api: MemoryApi, kube: Kube) -> None:
     await PlatformClaimProvider().establish(wanted(), Said())
     await kube.create(helm_records.collection("cozy-system"), secret("deployed"))
     assert await PlatformClaimProvider().noticed(wanted(), wanted()) != {"stuck": ""}
@@ -131,7 +131,7 @@ async def test_a_release_that_was_finished_but_not_noted_is_handed_over_once(api
     assert later == made  # or Helm would be sent over it again for no reason
 
 
-async def test_the_old_configmap_tells_cilium_its_way_and_drift_is_seen(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_the_old_configmap_tells_cilium_its_way_and_drift_is_seen(api: MemoryApi, kube: Kube) -> None:
     generic = wanted(legacy_write={"api-server-endpoint": "https://127.0.0.1:7445"})
     provider = PlatformClaimProvider()
     made = await provider.establish(generic, Said())
@@ -148,7 +148,7 @@ async def test_the_old_configmap_tells_cilium_its_way_and_drift_is_seen(api: Mem
 
 
 async def test_what_another_pod_network_left_behind_is_listed_before_anything_is_installed(
-    api: MemoryApi, kube: MemoryKube
+    api: MemoryApi, kube: Kube
 ) -> None:  # cozystack#987
     roles = Ref("rbac.authorization.k8s.io/v1", "clusterroles")
     for name, marks in (

@@ -11,7 +11,7 @@ from cozystack_iac.kube.client import Kube, Ref
 from cozystack_iac.platform import claim, helm_records, labeler
 from cozystack_iac.stages import installer_hook as hook_stage
 from cozystack_iac.stages.installer_hook import HookInputs, InstallerHookProvider
-from lab.memory import MemoryApi, MemoryKube
+from lab.memory import KUBECONFIG, MemoryApi
 from tests.helm import secret
 from tests.platform_cluster import SPACE, Said, fails
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.pace(looks=0.01)
 
 
 def hook(**parts: Any) -> HookInputs:
-    given = {"kubeconfig": "k", "release_namespace": "cozy-system", "version": "1.6.2", "deadline_s": 0.5}
+    given = {"kubeconfig": KUBECONFIG, "release_namespace": "cozy-system", "version": "1.6.2", "deadline_s": 0.5}
     return HookInputs.model_validate(given | parts)
 
 
@@ -43,7 +43,7 @@ async def labeler_pod(kube: Kube, reason: str, message: str) -> None:
     ],
 )
 async def test_a_labeler_that_does_not_start_is_told_with_its_cause_and_the_way_out(
-    reason: str, message: str, says: str, api: MemoryApi, kube: MemoryKube
+    reason: str, message: str, says: str, api: MemoryApi, kube: Kube
 ) -> None:
     await labeler_pod(kube, reason, message)
     said = Said()
@@ -54,7 +54,7 @@ async def test_a_labeler_that_does_not_start_is_told_with_its_cause_and_the_way_
     assert says in text()
 
 
-async def test_helms_own_failure_ends_the_watch_with_what_events_said(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_helms_own_failure_ends_the_watch_with_what_events_said(api: MemoryApi, kube: Kube) -> None:
     await kube.create(claim.NAMESPACE, SPACE)
     event = {
         "apiVersion": "v1",
@@ -76,7 +76,7 @@ async def test_helms_own_failure_ends_the_watch_with_what_events_said(api: Memor
     assert "exempt kube-system" in text()
 
 
-async def test_a_failure_of_an_earlier_run_is_not_this_ones(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_a_failure_of_an_earlier_run_is_not_this_ones(api: MemoryApi, kube: Kube) -> None:
     await kube.create(claim.NAMESPACE, SPACE)
     await kube.create(helm_records.collection("cozy-system"), secret("failed"))
     running = asyncio.ensure_future(InstallerHookProvider().establish(hook(deadline_s=5), Said()))

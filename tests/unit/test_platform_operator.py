@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from cozystack_iac.kube.client import Object
+from cozystack_iac.kube.client import Kube, Object
 from cozystack_iac.platform import claim, labeler
 from cozystack_iac.stages.operator_ready import LEASE, LEASES, PACKAGE_SOURCES, OperatorInputs, OperatorReadyProvider
 from cozystack_iac.stages.platform_claim import PlatformClaimProvider
-from lab.memory import MemoryApi, MemoryKube
+from lab.memory import KUBECONFIG, MemoryApi
 from tests.platform_cluster import SOURCE, SPACE, Said, crds_of_operator, fails, space, until, wanted
 
 pytestmark = pytest.mark.pace(looks=0.01, patience=0)
 
 
 def operator(**parts: Any) -> OperatorInputs:
-    return OperatorInputs.model_validate({"kubeconfig": "k", "deadline_s": 0.5, "version": "1.6.2", **parts})
+    return OperatorInputs.model_validate({"kubeconfig": KUBECONFIG, "deadline_s": 0.5, "version": "1.6.2", **parts})
 
 
 def lease(time: str) -> Object:
@@ -30,7 +30,7 @@ def lease(time: str) -> Object:
     }
 
 
-async def test_a_package_source_that_appears_proves_the_operator(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_a_package_source_that_appears_proves_the_operator(api: MemoryApi, kube: Kube) -> None:
     await kube.create(claim.NAMESPACE, SPACE)
     await crds_of_operator(kube)
     said = Said()
@@ -40,7 +40,7 @@ async def test_a_package_source_that_appears_proves_the_operator(api: MemoryApi,
     assert (await running).package_source == "cozystack.cozystack-platform"
 
 
-async def test_everything_that_was_there_before_proves_nothing(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_everything_that_was_there_before_proves_nothing(api: MemoryApi, kube: Kube) -> None:
     """A Deployment is Available without a pod, a CRD and a source outlive their operator."""
     await kube.create(claim.NAMESPACE, SPACE)
     await crds_of_operator(kube)
@@ -58,7 +58,7 @@ async def test_everything_that_was_there_before_proves_nothing(api: MemoryApi, k
 
 
 async def test_a_lease_that_is_renewed_proves_the_operator_and_the_claim_learns_of_it(
-    api: MemoryApi, kube: MemoryKube
+    api: MemoryApi, kube: Kube
 ) -> None:
     await PlatformClaimProvider().establish(wanted(), Said())
     await crds_of_operator(kube)

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from cozystack_iac.kube.client import Kube
 from cozystack_iac.platform import claim
 from cozystack_iac.stages.sign_on import SignOnInputs, SignOnProvider
-from lab.memory import MemoryApi, MemoryKube
+from lab.memory import KUBECONFIG, MemoryApi
 from tests.platform_cluster import Said, fails, platform_package, render
 
 pytestmark = pytest.mark.pace(looks=0.01, patience=0)
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.pace(looks=0.01, patience=0)
 
 def sign_on(on: bool = True, **parts: Any) -> SignOnInputs:
     given: dict[str, Any] = {
-        "kubeconfig": "k",
+        "kubeconfig": KUBECONFIG,
         "authentication": {"oidc": {"enabled": on, "keycloakInternalUrl": "http://keycloak"}},
         "wanted": {"oidc-enabled": str(on).lower()},
         "deadline_s": 0.5,
@@ -24,7 +25,7 @@ def sign_on(on: bool = True, **parts: Any) -> SignOnInputs:
     return SignOnInputs.model_validate(given | parts)
 
 
-async def test_oidc_is_switched_on_beside_what_others_wrote(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_oidc_is_switched_on_beside_what_others_wrote(api: MemoryApi, kube: Kube) -> None:
     await platform_package(api, kube, None)
     await render(kube, oidc_enabled="true")
     said = Said()
@@ -40,7 +41,7 @@ async def test_oidc_is_switched_on_beside_what_others_wrote(api: MemoryApi, kube
     assert "switching" not in again.text
 
 
-async def test_switched_on_counts_once_the_platform_has_taken_it_over(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_switched_on_counts_once_the_platform_has_taken_it_over(api: MemoryApi, kube: Kube) -> None:
     await platform_package(api, kube, None)
     await render(kube, oidc_enabled="false")
     with fails() as text:
@@ -48,7 +49,7 @@ async def test_switched_on_counts_once_the_platform_has_taken_it_over(api: Memor
     assert "authentication.oidc.enabled  set to `true`, but the platform uses `false`" in text()
 
 
-async def test_oidc_is_never_switched_off_without_a_decision(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_oidc_is_never_switched_off_without_a_decision(api: MemoryApi, kube: Kube) -> None:
     await platform_package(api, kube, True)
     with fails() as text:
         await SignOnProvider().establish(sign_on(on=False), Said())
@@ -59,7 +60,7 @@ async def test_oidc_is_never_switched_off_without_a_decision(api: MemoryApi, kub
     assert not claim.oidc_is_on(await kube.get(claim.PACKAGE))
 
 
-async def test_where_oidc_was_never_on_nothing_is_written(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_where_oidc_was_never_on_nothing_is_written(api: MemoryApi, kube: Kube) -> None:
     await platform_package(api, kube, None)
     before = await kube.get(claim.PACKAGE)
     made = await SignOnProvider().establish(sign_on(on=False), Said())
@@ -67,7 +68,7 @@ async def test_where_oidc_was_never_on_nothing_is_written(api: MemoryApi, kube: 
     assert not made.enabled
 
 
-async def test_a_refresh_sees_oidc_that_was_switched_off_by_hand(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_a_refresh_sees_oidc_that_was_switched_off_by_hand(api: MemoryApi, kube: Kube) -> None:
     await platform_package(api, kube, None)
     await render(kube, oidc_enabled="true")
     provider = SignOnProvider()
@@ -84,7 +85,7 @@ async def test_a_refresh_sees_oidc_that_was_switched_off_by_hand(api: MemoryApi,
 
 @pytest.mark.parametrize("call", ["GET packages", "PATCH packages"])
 async def test_an_outage_is_outlasted_and_oidc_switched_on_after_it(
-    api: MemoryApi, kube: MemoryKube, call: str, monkeypatch: pytest.MonkeyPatch
+    api: MemoryApi, kube: Kube, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await platform_package(api, kube, None)
     await render(kube, oidc_enabled="true")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -13,7 +11,8 @@ import pytest
 from cozystack_iac.kube.client import Kube
 from cozystack_iac.platform import webhooks
 from cozystack_iac.stages.root_tenant_patched import RootTenantPatchedProvider, TenantInputs, TenantOutputs
-from lab.memory import MemoryApi, MemoryKube
+from lab.memory import KUBECONFIG, Server
+from tests.asked import ServedBy
 from tests.platform_cluster import Said, fails
 
 pytestmark = pytest.mark.pace(looks=0.01, patience=2e-4)
@@ -27,12 +26,12 @@ AWAY = (
 
 
 def tenant_inputs(**parts: Any) -> TenantInputs:
-    given = {"kubeconfig": "k", "host": "example.org", "ingress": True, "spec": SPEC, "deadline_s": 1}
+    given = {"kubeconfig": KUBECONFIG, "host": "example.org", "ingress": True, "spec": SPEC, "deadline_s": 1}
     return TenantInputs.model_validate(given | parts)
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[httpx.Request]]:
+def answers(served_by: ServedBy) -> Callable[..., list[httpx.Request]]:
     """An API server that answers patches of the root tenant as told, one answer after the other; the last one for ever."""
 
     def install(*patches: httpx.Response, spec: dict[str, Any] | None = None) -> list[httpx.Request]:
@@ -49,12 +48,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[httpx.Request
                 return httpx.Response(404, json={"reason": "NotFound", "message": "not found"})
             return left.pop(0) if len(left) > 1 else left[0]
 
-        @asynccontextmanager
-        async def connect(kubeconfig: str, **_: Any) -> AsyncIterator[Kube]:
-            async with httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="https://api.test") as http:
-                yield Kube(http)
-
-        monkeypatch.setattr(Kube, "connect", connect)
+        served_by(answer)
         return seen
 
     return install
@@ -138,8 +132,7 @@ def test_endpoints_are_told_one_by_one() -> None:
     assert webhooks.endpoints(webhook, slices) == "Service a/b has the endpoints 10.0.0.1, 10.0.0.2 (not ready)"
 
 
-async def test_a_question_about_endpoints_without_an_answer_is_unknown(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_a_question_about_endpoints_without_an_answer_is_unknown(server: Server, kube: Kube) -> None:
     assert "does not exist" in await webhooks.account(kube, webhooks.Webhook("w", "default", "gone"))
-    outside = MemoryKube(api, lambda *_: asyncio.sleep(0))
-    api.go_away(True)
-    assert (await webhooks.account(outside, webhooks.Webhook("w", "default", "gone"))).startswith("unknown")
+    server.api.go_away(True)
+    assert (await webhooks.account(server.kube(), webhooks.Webhook("w", "default", "gone"))).startswith("unknown")

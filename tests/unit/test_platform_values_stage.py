@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from cozystack_iac.kube.client import Ref
+from cozystack_iac.kube.client import Kube, Ref
 from cozystack_iac.kube.definitions import DEFINITIONS
 from cozystack_iac.platform import claim
 from cozystack_iac.stages.operator_ready import PACKAGE_SOURCES
 from cozystack_iac.stages.platform_values import PlatformValuesProvider, ValuesInputs, ValuesOutputs
 from cozystack_iac.waiting import StageFailed
-from lab.memory import MemoryApi, MemoryKube
+from lab.memory import KUBECONFIG, MemoryApi
 from lab.platform import crds, rendered
 from tests.platform_cluster import SOURCE, SPACE, Said, fails, platform_package, render, until
 
@@ -23,10 +23,10 @@ ASKED = {"root-host": "example.org", "expose-services": "api,dashboard"}
 
 
 def values_inputs(**parts: Any) -> ValuesInputs:
-    return ValuesInputs.model_validate({"kubeconfig": "k", "wanted": ASKED, "deadline_s": 0.5, **parts})
+    return ValuesInputs.model_validate({"kubeconfig": KUBECONFIG, "wanted": ASKED, "deadline_s": 0.5, **parts})
 
 
-async def test_values_count_once_the_platform_uses_all_of_them(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_values_count_once_the_platform_uses_all_of_them(api: MemoryApi, kube: Kube) -> None:
     await kube.create(claim.NAMESPACE, SPACE)
     said = Said()
     running = asyncio.ensure_future(PlatformValuesProvider().establish(values_inputs(deadline_s=5), said))
@@ -37,7 +37,7 @@ async def test_values_count_once_the_platform_uses_all_of_them(api: MemoryApi, k
     assert (await running).rendered == ASKED
 
 
-async def test_every_difference_is_named_and_an_old_configmap_is_suspected(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_every_difference_is_named_and_an_old_configmap_is_suspected(api: MemoryApi, kube: Kube) -> None:
     await kube.create(claim.NAMESPACE, SPACE)
     await render(kube, root_host="old.example.org", expose_services="api", password="canary")
     with fails() as text:
@@ -49,7 +49,7 @@ async def test_every_difference_is_named_and_an_old_configmap_is_suspected(api: 
 
 
 async def test_a_release_that_will_not_render_them_is_named_before_the_budget_ends(
-    api: MemoryApi, kube: MemoryKube, monkeypatch: pytest.MonkeyPatch
+    api: MemoryApi, kube: Kube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await platform_package(api, kube, None)
     for name in crds.FLUX:
@@ -79,7 +79,7 @@ async def test_a_release_that_will_not_render_them_is_named_before_the_budget_en
 
 @pytest.mark.parametrize("content", ["", "_cluster: [", "other: 1", "_cluster: text"])
 async def test_values_that_cannot_be_read_are_unknown_and_never_quoted(
-    content: str, api: MemoryApi, kube: MemoryKube
+    content: str, api: MemoryApi, kube: Kube
 ) -> None:
     await kube.create(claim.NAMESPACE, SPACE)
     body = rendered.secret({})
@@ -92,7 +92,7 @@ async def test_values_that_cannot_be_read_are_unknown_and_never_quoted(
         await PlatformValuesProvider().observe(values_inputs(), ValuesOutputs(rendered=ASKED))
 
 
-async def test_a_refresh_sees_values_that_became_others(api: MemoryApi, kube: MemoryKube) -> None:
+async def test_a_refresh_sees_values_that_became_others(api: MemoryApi, kube: Kube) -> None:
     await kube.create(claim.NAMESPACE, SPACE)
     provider, known = PlatformValuesProvider(), ValuesOutputs(rendered=ASKED)
     assert await provider.observe(values_inputs(), known) is None

@@ -1,7 +1,5 @@
 """What stands in people's way after the last release is ready: judged from the objects, and by the stage that waits for it."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from typing import Any
@@ -10,11 +8,12 @@ import pytest
 
 from cozystack_iac.diagnosis.issuance import Issuers
 from cozystack_iac.findings import ERROR
-from cozystack_iac.kube.client import Kube, Refused, Unreachable
+from cozystack_iac.kube.client import Refused, Unreachable
 from cozystack_iac.readiness.postverify import Patience, Seen, Standing, Wanted, judge
 from cozystack_iac.stages.post_verify import PostVerifyInputs, PostVerifyOutputs, PostVerifyProvider
 from cozystack_iac.waiting import Progress, StageFailed
-from tests.asked import RUNNING, Asked, condition, crashing, named, pod, status, waiting
+from lab.memory import KUBECONFIG
+from tests.asked import RUNNING, Asked, ServedBy, condition, crashing, named, pod, status, waiting
 
 pytestmark = pytest.mark.pace(looks=0.005)
 
@@ -275,7 +274,13 @@ def test_a_certificate_has_two_minutes() -> None:
 # The stage ----------------------------------------------------------------------------------------------------------
 
 INPUTS = PostVerifyInputs(
-    kubeconfig="k", host=HOST, ingress=True, addresses=["10.0.0.11"], pods_s=0.05, certificates_s=0.05, deadline_s=5
+    kubeconfig=KUBECONFIG,
+    host=HOST,
+    ingress=True,
+    addresses=["10.0.0.11"],
+    pods_s=0.05,
+    certificates_s=0.05,
+    deadline_s=5,
 )
 
 
@@ -288,14 +293,6 @@ def served(*pods: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def answering(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    @asynccontextmanager
-    async def connect(*_: object, **__: object) -> AsyncIterator[Kube]:
-        yield asked.kube
-
-    monkeypatch.setattr(Kube, "connect", connect)
-
-
 async def established(said: list[str] | None = None, **changes: Any) -> PostVerifyOutputs:
     inputs = INPUTS.model_copy(update=changes)
     return await PostVerifyProvider().establish(
@@ -303,10 +300,8 @@ async def established(said: list[str] | None = None, **changes: Any) -> PostVeri
     )
 
 
-async def test_what_does_not_block_is_told_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    answering(
-        Asked(served(pod("cozy-telemetry", "t", crashing()), pod("cozy-dashboard", "gate", RUNNING))), monkeypatch
-    )
+async def test_what_does_not_block_is_told_and_the_run_goes_on(served_by: ServedBy) -> None:
+    served_by(Asked(served(pod("cozy-telemetry", "t", crashing()), pod("cozy-dashboard", "gate", RUNNING))).answer)
     said: list[str] = []
 
     made = await established(said)
@@ -317,8 +312,8 @@ async def test_what_does_not_block_is_told_and_the_run_goes_on(monkeypatch: pyte
     assert "PST-002" in "\n".join(said)
 
 
-async def test_what_blocks_people_fails_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    answering(Asked(served(pod("cozy-dashboard", "gate", crashing()))), monkeypatch)
+async def test_what_blocks_people_fails_with_what_to_do(served_by: ServedBy) -> None:
+    served_by(Asked(served(pod("cozy-dashboard", "gate", crashing()))).answer)
 
     with pytest.raises(StageFailed) as failed:
         await established()
@@ -329,9 +324,9 @@ async def test_what_blocks_people_fails_with_what_to_do(monkeypatch: pytest.Monk
     assert "kubectl -n cozy-dashboard describe pod gate" in text
 
 
-async def test_an_api_server_that_comes_back_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_api_server_that_comes_back_is_waited_for(served_by: ServedBy) -> None:
     asked = Asked(served(), away=Unreachable("gone"))
-    answering(asked, monkeypatch)
+    served_by(asked.answer)
     said: list[str] = []
 
     def write(text: str) -> None:
@@ -340,12 +335,12 @@ async def test_an_api_server_that_comes_back_is_waited_for(monkeypatch: pytest.M
 
     made = await PostVerifyProvider().establish(INPUTS, Progress("PostVerify", write=write))
 
-    assert "the list of pods: the API server does not respond: gone" in said[0]
+    assert "the list of pods: the API server does not respond: https://kubernetes.in-memory:6443: gone" in said[0]
     assert made.failing == []
 
 
-async def test_an_api_server_that_stays_away_is_unknown_and_not_fine(monkeypatch: pytest.MonkeyPatch) -> None:
-    answering(Asked(away=Unreachable("gone")), monkeypatch)
+async def test_an_api_server_that_stays_away_is_unknown_and_not_fine(served_by: ServedBy) -> None:
+    served_by(Asked(away=Unreachable("gone")).answer)
 
     with pytest.raises(StageFailed, match="timed out after") as failed:
         await established(deadline_s=0.2)
@@ -355,8 +350,8 @@ async def test_an_api_server_that_stays_away_is_unknown_and_not_fine(monkeypatch
         await PostVerifyProvider().observe(INPUTS, PostVerifyOutputs(pods=0, certificates=0))
 
 
-async def test_what_may_not_be_listed_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    answering(Asked(served(), trouble={"pods": Refused(403, "Forbidden", "pods is forbidden")}), monkeypatch)
+async def test_what_may_not_be_listed_is_said_at_once(served_by: ServedBy) -> None:
+    served_by(Asked(served(), trouble={"pods": Refused(403, "Forbidden", "pods is forbidden")}).answer)
 
     with pytest.raises(StageFailed) as failed:
         await established(deadline_s=60)
@@ -365,9 +360,9 @@ async def test_what_may_not_be_listed_is_said_at_once(monkeypatch: pytest.Monkey
     assert "may list these kinds cluster-wide" in str(failed.value)
 
 
-async def test_a_refresh_sees_drift_and_the_next_run_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refresh_sees_drift_and_the_next_run_looks_again(served_by: ServedBy) -> None:
     asked = Asked(served(pod("cozy-dashboard", "gate", RUNNING)))
-    answering(asked, monkeypatch)
+    served_by(asked.answer)
     made = await established()
     assert not PostVerifyProvider().drifted(INPUTS, made)
 

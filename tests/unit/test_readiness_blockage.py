@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import pytest
 
-from cozystack_iac.kube.client import Conflict, Kube, Object, Ref
+from cozystack_iac.kube.client import Conflict, Kube, Ref
 from cozystack_iac.readiness.blockage import unless_stuck
 from cozystack_iac.waiting import StageFailed
-from lab.memory import MemoryApi, MemoryKube
+from lab.memory import MemoryApi, Server
 from lab.platform import catalogue, crds, objects
 
 pytestmark = pytest.mark.pace(looks=0.002)
@@ -20,13 +20,9 @@ PACKAGES, SOURCES = Ref("cozystack.io/v1alpha1", "packages"), Ref("cozystack.io/
 CRDS = Ref("apiextensions.k8s.io/v1", "customresourcedefinitions")
 
 
-async def nothing(_pod: Object, _argv: list[str]) -> tuple[str, str, int] | None:
-    return None
-
-
-async def cluster(*gave_up: str) -> Kube:
+async def cluster(*gave_up: str, api: MemoryApi | None = None) -> Kube:
     """A platform of a few releases, one of which needs another; those in `gave_up` are stalled."""
-    kube = MemoryKube(MemoryApi(), nothing)
+    kube = Server(api or MemoryApi()).kube()
     for name in (*crds.OPERATOR, *crds.FLUX):
         await kube.create(CRDS, crds.definition(name, (1, 6)))
     await kube.create(SOURCES, objects.platform_source())
@@ -96,8 +92,8 @@ async def test_what_others_cannot_get_is_no_reason_to_stop() -> None:
 
 
 async def test_an_outage_is_no_reason_to_stop() -> None:
-    kube = await cluster(ROOT)
-    assert isinstance(kube, MemoryKube)
-    kube._api.go_away(True)
+    api = MemoryApi()
+    kube = await cluster(ROOT, api=api)
+    api.go_away(True)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(unless_stuck(forever(), kube, [NEEDED]), 0.25)

@@ -1,15 +1,14 @@
 """One look at a platform, for people who look: verdict, reasons, matrix."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cozystack_iac.__main__ import main
-from cozystack_iac.kube.client import Kube, NotFound, Object, Ref, Refused, Unreachable
-from cozystack_iac.readiness.view import PACKAGES, RELEASES, SOURCES
+from cozystack_iac.kube.client import KubeError, Object, Refused, Unreachable
+from lab.memory import KUBECONFIG
+from tests.asked import Asked, ServedBy
 
 READY = {"type": "Ready", "status": "True", "reason": "InstallSucceeded", "message": "done"}
 GIVEN_UP = {"type": "Stalled", "status": "True", "reason": "RetriesExceeded", "message": "Failed to install"}
@@ -20,37 +19,26 @@ def release(name: str, *conditions: object) -> Object:
     return {"metadata": meta, "spec": {}, "status": {"observedGeneration": 1, "conditions": list(conditions)}}
 
 
-class Answers:
-    """Answers like `Kube`, with these releases below a platform of one package."""
-
-    def __init__(self, *releases: Object, trouble: Exception | None = None) -> None:
-        install = {"namespace": "cozy-system", "releaseName": "cozystack-platform"}
-        variant = {"name": "default", "components": [{"name": "platform", "install": install}]}
-        name = {"metadata": {"name": "cozystack.cozystack-platform"}}
-        self._world: dict[Ref, list[Object]] = {
-            RELEASES: list(releases),
-            PACKAGES: [{**name, "status": {"conditions": [READY]}}],
-            SOURCES: [{**name, "spec": {"variants": [variant]}}],
-        }
-        self._trouble = trouble
-
-    async def objects(self, ref: Ref, **_: Any) -> list[Object]:
-        if self._trouble:
-            raise self._trouble
-        if ref not in self._world:
-            raise NotFound(404, "NotFound", "no such kind")
-        return self._world[ref]
+def answers(*releases: Object, trouble: KubeError | None = None) -> Asked:
+    """These releases below a platform of one package."""
+    install = {"namespace": "cozy-system", "releaseName": "cozystack-platform"}
+    variant = {"name": "default", "components": [{"name": "platform", "install": install}]}
+    name = {"metadata": {"name": "cozystack.cozystack-platform"}}
+    return Asked(
+        {
+            "helmreleases": releases,
+            "packages": [{**name, "status": {"conditions": [READY]}}],
+            "packagesources": [{**name, "spec": {"variants": [variant]}}],
+        },
+        away=trouble,
+    )
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    def look(answers: Answers) -> tuple[int, str]:
-        @asynccontextmanager
-        async def connect(*_: Any, **__: Any) -> AsyncIterator[Answers]:
-            yield answers
-
-        monkeypatch.setattr(Kube, "connect", connect)
-        (tmp_path / "kubeconfig").write_text("k")
+def run(served_by: ServedBy, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    def look(asked: Asked) -> tuple[int, str]:
+        served_by(asked.answer)
+        (tmp_path / "kubeconfig").write_text(KUBECONFIG)
         code = main(["status", "--kubeconfig", str(tmp_path / "kubeconfig")])
         return code, capsys.readouterr().out
 
@@ -58,13 +46,13 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_platform_that_is_ready(run: Any) -> None:
-    code, text = run(Answers(release("cozystack-platform", READY), release("a", READY)))
+    code, text = run(answers(release("cozystack-platform", READY), release("a", READY)))
 
     assert (code, text.splitlines()[0]) == (0, "ready: all 2 releases")
 
 
 def test_a_platform_that_is_stuck_says_why_and_what_to_do(run: Any) -> None:
-    code, text = run(Answers(release("cozystack-platform", READY), release("a", GIVEN_UP)))
+    code, text = run(answers(release("cozystack-platform", READY), release("a", GIVEN_UP)))
 
     assert code == 1
     assert "stuck: 1 of 2 releases are ready" in text
@@ -73,7 +61,7 @@ def test_a_platform_that_is_stuck_says_why_and_what_to_do(run: Any) -> None:
 
 
 def test_a_platform_that_is_on_its_way_says_what_is_missing(run: Any) -> None:
-    code, text = run(Answers(release("cozystack-platform", READY), release("a")))
+    code, text = run(answers(release("cozystack-platform", READY), release("a")))
 
     assert code == 1
     assert "progressing: 1 of 2 releases are ready" in text
@@ -82,8 +70,8 @@ def test_a_platform_that_is_on_its_way_says_what_is_missing(run: Any) -> None:
 
 
 @pytest.mark.parametrize("trouble", [Unreachable("connection refused"), Refused(403, "Forbidden", "not you")])
-def test_what_cannot_be_asked_is_unknown(run: Any, trouble: Exception) -> None:
-    code, text = run(Answers(trouble=trouble))
+def test_what_cannot_be_asked_is_unknown(run: Any, trouble: KubeError) -> None:
+    code, text = run(answers(trouble=trouble))
 
     assert code == 2
     assert text.startswith("unknown: ")

@@ -1,21 +1,20 @@
 """The record of an install in the cluster: what a run writes, and that writing never gets in anybody's way."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from pydantic import Field
 
 from cozystack_iac import record
 from cozystack_iac.diagnosis import bundle
-from cozystack_iac.kube.client import Conflict, Kube, NotFound, Ref, Unreachable
+from cozystack_iac.kube.client import Object
 from cozystack_iac.stages.base import Properties, StageProvider
 from cozystack_iac.stages.install_record import InstallRecordProvider, RecordInputs
 from cozystack_iac.stages.install_started import InstallStartedProvider, StartedInputs
 from cozystack_iac.waiting import Progress, StageFailed
+from lab.memory import KUBECONFIG, Server
+from lab.memory.kinds import Kind
 
 pytestmark = pytest.mark.pace(looks=0.01)
 
@@ -24,65 +23,34 @@ STAMP = "2026-11-30T17:00:00Z"
 
 
 class Cluster:
-    """The one ConfigMap, as an API server keeps it. `away`: every call is refused its answer."""
+    """A cluster in memory, and what its record said after each write."""
 
-    def __init__(self) -> None:
-        self.body: dict[str, Any] | None = None
-        self.away = False
-        self.raced = False  # somebody else makes the record between our look and our creation
+    def __init__(self, server: Server) -> None:
+        self.api, self.kube = server.api, server.kube(inside=True)
         self.history: list[dict[str, str]] = []
+        self.api.on(self._written)
+
+    @property
+    def body(self) -> Object | None:
+        return self.api.of("configmaps").get(("kube-system", "cozystack-iac"))
 
     @property
     def data(self) -> dict[str, str]:
         return dict((self.body or {}).get("data") or {})
 
-    async def merge_patch(self, ref: Ref, body: dict[str, Any]) -> dict[str, Any]:
-        self._reach(ref)
-        if self.body is None:
-            raise NotFound(404, "NotFound", "no such ConfigMap")
-        merged = {**self.body["data"], **body["data"]}
-        self.body["data"] = {key: value for key, value in merged.items() if value is not None}
-        self.history.append(self.data)
-        return self.body
-
-    async def create(self, ref: Ref, body: dict[str, Any]) -> dict[str, Any]:
-        self._reach(ref)
-        if self.raced:
-            self.raced, self.body = False, {"data": {"started": "earlier"}}
-            raise Conflict(409, "AlreadyExists", "it is there")
-        self.body = body
-        self.history.append(self.data)
-        return body
-
-    async def find(self, ref: Ref) -> dict[str, Any] | None:
-        self._reach(ref)
-        return self.body
-
-    async def delete(self, ref: Ref) -> None:
-        self._reach(ref)
-        self.body = None
-
-    def _reach(self, ref: Ref) -> None:
-        if self.away:
-            raise Unreachable("https://10.0.0.10:6443: no answer")
-        assert (ref.namespace, ref.name) == ("kube-system", "cozystack-iac")
+    def _written(self, kind: Kind, _before: Object | None, after: Object | None) -> None:
+        if kind.name == "ConfigMap" and after is not None:
+            self.history.append(dict(after["data"]))
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    made = Cluster()
-
-    @asynccontextmanager
-    async def connect(_kubeconfig: str, **_: object) -> AsyncIterator[Cluster]:
-        yield made
-
+def cluster(server: Server, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     async def no_bundle(*_: object) -> dict[str, str]:
         return {}
 
-    monkeypatch.setattr(Kube, "connect", connect)
     monkeypatch.setattr(bundle, "after_failure", no_bundle)
     monkeypatch.setattr(record, "_runs", set())
-    yield made
+    return Cluster(server)
 
 
 class PumpInputs(Properties):
@@ -112,7 +80,7 @@ class LocalPumpProvider(PumpProvider):
 
 
 def run(fails: str = "", provider: type[PumpProvider] = PumpProvider) -> None:
-    provider().create({"kubeconfig": "k", "fails": fails})
+    provider().create({"kubeconfig": KUBECONFIG, "fails": fails})
 
 
 def test_the_first_stage_of_a_run_says_that_it_has_started_and_the_others_leave_it(cluster: Cluster) -> None:
@@ -143,7 +111,7 @@ def test_what_nobody_foresaw_is_recorded_by_its_kind_only(cluster: Cluster) -> N
 
 
 def test_a_cluster_that_is_away_changes_nothing_about_success_or_failure(cluster: Cluster) -> None:
-    cluster.away = True
+    cluster.api.go_away(True)
     run()
     with pytest.raises(StageFailed, match="The well is dry"):
         run("The well is dry.")
@@ -152,9 +120,9 @@ def test_a_cluster_that_is_away_changes_nothing_about_success_or_failure(cluster
 
 
 def test_a_record_that_could_not_be_begun_is_begun_by_the_next_stage(cluster: Cluster) -> None:
-    cluster.away = True
+    cluster.api.go_away(True)
     run()
-    cluster.away = False
+    cluster.api.go_away(False)
     run()
 
     assert "started" in cluster.data
@@ -177,9 +145,10 @@ def test_a_stage_that_does_not_work_on_the_cluster_leaves_no_mark(cluster: Clust
 
 
 async def test_two_stages_that_make_the_record_at_once_both_get_their_keys_in(cluster: Cluster) -> None:
-    cluster.raced = True
-    assert await record.write(cluster, record.failed("Pump", "dry", NOW)) == {  # type: ignore[arg-type]
-        "started": "earlier", "failed": STAMP, "stage": "Pump", "message": "dry",
+    one, two = record.described({"cozystack": "1.6.2"}, "abc"), record.failed("Pump", "dry", NOW)
+    await asyncio.gather(record.write(cluster.kube, one), record.write(cluster.kube, two))
+    assert cluster.data == {
+        "revision": "abc", "version.cozystack": "1.6.2", "failed": STAMP, "stage": "Pump", "message": "dry",
     }  # fmt: skip
 
 
@@ -200,7 +169,7 @@ async def test_completed_and_failed_are_never_there_together(cluster: Cluster, s
         "completed": record.completed(NOW),
     }
     for step in steps:
-        await record.write(cluster, made[step])  # type: ignore[arg-type]
+        await record.write(cluster.kube, made[step])
 
     assert all(len({"completed", "failed"} & set(data)) <= 1 for data in cluster.history)
     assert ({"completed", "failed"} & set(cluster.data)) == {steps[-1]}
@@ -208,8 +177,8 @@ async def test_completed_and_failed_are_never_there_together(cluster: Cluster, s
 
 # The two ends -------------------------------------------------------------------------------------------------------
 
-STARTED = StartedInputs(kubeconfig="k", versions={"cozystack": "1.6.2"}, revision="abc", deadline_s=1)
-ENDED = RecordInputs(kubeconfig="k", links={"Pump": None}, revision="abc", deadline_s=1)
+STARTED = StartedInputs(kubeconfig=KUBECONFIG, versions={"cozystack": "1.6.2"}, revision="abc", deadline_s=1)
+ENDED = RecordInputs(kubeconfig=KUBECONFIG, links={"Pump": None}, revision="abc", deadline_s=1)
 SAYS = Progress("x", write=print)
 
 
@@ -222,7 +191,7 @@ async def test_the_first_end_says_what_is_being_installed(cluster: Cluster) -> N
 
 
 async def test_the_last_end_takes_failure_and_stage_away(cluster: Cluster) -> None:
-    await record.write(cluster, record.failed("Pump", "dry", NOW))  # type: ignore[arg-type]
+    await record.write(cluster.kube, record.failed("Pump", "dry", NOW))
     made = await InstallRecordProvider().establish(ENDED, SAYS)
 
     assert set(cluster.data) == {"completed"}
@@ -233,35 +202,35 @@ async def test_the_last_end_takes_failure_and_stage_away(cluster: Cluster) -> No
 async def test_an_outage_is_waited_for_and_named_when_it_does_not_end(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster.away = True
+    cluster.api.go_away(True)
     waiting = asyncio.create_task(InstallRecordProvider().establish(ENDED, SAYS))
     await asyncio.sleep(0.05)
-    cluster.away = False
+    cluster.api.go_away(False)
     assert (await waiting).completed
 
-    cluster.away = True
+    cluster.api.go_away(True)
     with pytest.raises(StageFailed) as failed:
         await InstallRecordProvider().establish(ENDED.model_copy(update={"deadline_s": 0.05}), SAYS)
-    assert "https://10.0.0.10:6443: no answer" in str(failed.value)
+    assert "https://kubernetes.in-memory:6443: All connection attempts failed" in str(failed.value)
 
 
 async def test_a_record_that_cannot_be_read_is_not_taken_for_gone(cluster: Cluster) -> None:
     made = await InstallRecordProvider().establish(ENDED, SAYS)
-    cluster.away = True
+    cluster.api.go_away(True)
     with pytest.raises(StageFailed, match="could not be read"):
         await InstallRecordProvider().observe(ENDED, made)
 
 
 async def test_a_record_that_somebody_deleted_is_gone(cluster: Cluster) -> None:
     made = await InstallRecordProvider().establish(ENDED, SAYS)
-    cluster.body = None
+    await cluster.kube.delete(record.PLACE)
 
     assert await InstallRecordProvider().observe(ENDED, made) is None
 
 
 async def test_a_cluster_that_is_gone_does_not_hold_up_a_destroy(cluster: Cluster) -> None:
     made = await InstallRecordProvider().establish(ENDED, SAYS)
-    cluster.away = True
+    cluster.api.go_away(True)
     said: list[str] = []
     await InstallRecordProvider().withdraw(ENDED, made, Progress("x", write=said.append))
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any, Literal
 
 import pytest
 
 from cozystack_iac.findings import ERROR, Finding
-from cozystack_iac.kube.client import Kube, KubeError, Unreachable
 from cozystack_iac.settings import Site
 from cozystack_iac.stages.base import Known
 from cozystack_iac.stages.classes_fit import ClassesFitProvider, ClassInputs, ClassOutputs
 from cozystack_iac.storage import classes
 from cozystack_iac.waiting import Progress, StageFailed
+from lab.memory import KUBECONFIG, MemoryApi
 
 WANTED = classes.storage_classes("data", 3)
 DEFAULT = {classes.DEFAULT_ANNOTATION: "true"}
@@ -167,47 +166,26 @@ def test_where_somebody_elses_class_is_the_default_the_missing_one_is_made_witho
 # The stage -----------------------------------------------------------------------------------------------------------
 
 
-class Api:
-    """Storage classes, and what was written."""
-
-    def __init__(self, *found: dict[str, Any]) -> None:
-        self.found, self.made, self.deleted = list(found), list[str](), list[str]()
-        self.away: KubeError | None = None
-
-    async def objects(self, _ref: Any) -> list[dict[str, Any]]:
-        if self.away is not None:
-            raise self.away
-        return list(self.found)
-
-    async def find(self, ref: Any) -> dict[str, Any] | None:
-        return next((c for c in self.found if c["metadata"]["name"] == ref.name), None)
-
-    async def create(self, _ref: Any, body: dict[str, Any]) -> dict[str, Any]:
-        self.found.append(body)
-        self.made.append(body["metadata"]["name"])
-        return body
-
-    async def delete(self, ref: Any) -> None:
-        self.deleted.append(ref.name)
-
-
 @pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Api]:
-    def serving(*found: dict[str, Any]) -> Api:
-        api = Api(*found)
+def serve(api: MemoryApi) -> Callable[..., MemoryApi]:
+    """Makes these the storage classes of the cluster."""
 
-        @asynccontextmanager
-        async def connect(_text: str, **_: Any) -> AsyncIterator[Api]:
-            yield api
-
-        monkeypatch.setattr(Kube, "connect", staticmethod(connect))
+    def serving(*found: dict[str, Any]) -> MemoryApi:
+        for _, name in tuple(api.of("storageclasses", "storage.k8s.io")):
+            api.delete(api.target("storage.k8s.io/v1", "storageclasses", name=name))
+        for body in found:
+            api.create(api.target("storage.k8s.io/v1", "storageclasses"), body)
         return api
 
     return serving
 
 
+def there(api: MemoryApi) -> set[str]:
+    return {name for _, name in api.of("storageclasses", "storage.k8s.io")}
+
+
 def inputs(mode: str = "create", **changes: Any) -> ClassInputs:
-    given = {"kubeconfig": "k", "mode": mode, "pool": "data", "copies": 3, "nodes": 3, "deadline_s": 5}
+    given = {"kubeconfig": KUBECONFIG, "mode": mode, "pool": "data", "copies": 3, "nodes": 3, "deadline_s": 5}
     return ClassInputs.model_validate({**given, **changes})
 
 
@@ -215,15 +193,15 @@ def quiet() -> Progress:
     return Progress("t", write=lambda _: None)
 
 
-async def test_conflicts_are_shown_by_the_preview_already(serve: Callable[..., Api]) -> None:
+async def test_conflicts_are_shown_by_the_preview_already(serve: Callable[..., MemoryApi]) -> None:
     serve(cls("local-path", default=True), replicated(autoPlace="2"))
     found = await ClassesFitProvider().preflight(inputs(), None)
     assert sorted(f.code for f in found) == ["CLS-001", "CLS-004"]
     assert await ClassesFitProvider().preflight(inputs(), inputs()) == []
 
 
-async def test_a_cluster_that_does_not_answer_is_not_one_without_classes(serve: Callable[..., Api]) -> None:
-    serve().away = Unreachable("connection refused")
+async def test_a_cluster_that_does_not_answer_is_not_one_without_classes(serve: Callable[..., MemoryApi]) -> None:
+    serve().go_away(True)
     briefly = inputs(deadline_s=0.1)
     [finding] = await ClassesFitProvider().preflight(briefly, None)
     assert (finding.code, finding.severity) == ("CLS-006", ERROR)
@@ -233,27 +211,29 @@ async def test_a_cluster_that_does_not_answer_is_not_one_without_classes(serve: 
     assert skipped.severity is not ERROR
 
 
-async def test_with_create_nothing_is_written_here_and_a_foreign_class_ends_it(serve: Callable[..., Api]) -> None:
+async def test_with_create_nothing_is_written_here_and_a_foreign_class_ends_it(serve: Callable[..., MemoryApi]) -> None:
     api = serve(cls("replicated"))
     with pytest.raises(StageFailed, match="1 storage class conflict") as failure:
         await ClassesFitProvider().establish(inputs(), quiet())
     assert "no storage class was created, changed or removed" in str(failure.value)
-    assert api.made == []
+    assert there(api) == {"replicated"}
 
 
-async def test_with_adopt_only_what_is_missing_is_made_and_only_that_goes_again(serve: Callable[..., Api]) -> None:
+async def test_with_adopt_only_what_is_missing_is_made_and_only_that_goes_again(
+    serve: Callable[..., MemoryApi],
+) -> None:
     api = serve(cls("replicated"))
     provider = ClassesFitProvider()
     made = await provider.establish(inputs("adopt"), quiet())
-    assert api.made == ["local"]
+    assert there(api) == {"local", "replicated"}
     assert made.classes == {"local": "created by this stack", "replicated": "created by someone else"}
     again = await provider.establish(inputs("adopt"), quiet())
-    assert (api.made, again) == (["local"], made)
+    assert (there(api), again) == ({"local", "replicated"}, made)
     await provider.withdraw(inputs("adopt"), made, quiet())
-    assert api.deleted == ["local"]
+    assert there(api) == {"replicated"}
 
 
-async def test_a_refresh_sees_a_second_default_and_a_class_that_is_gone(serve: Callable[..., Api]) -> None:
+async def test_a_refresh_sees_a_second_default_and_a_class_that_is_gone(serve: Callable[..., MemoryApi]) -> None:
     provider = ClassesFitProvider()
     serve(cls("local", default=True), cls("replicated"), cls("gp2", default=True))
     second = await provider.observe(inputs("adopt"), ClassOutputs(classes={}))

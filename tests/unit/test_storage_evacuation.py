@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any, cast
 
+import httpx
 import pytest
 
-from cozystack_iac.kube.client import ExecResult, Kube, KubeError, NotFound, Object, Ref, Unreachable
+from cozystack_iac.kube.client import Kube, Object
 from cozystack_iac.membership import absences
 from cozystack_iac.stages.base import Known
 from cozystack_iac.stages.pools_registered import Pool, PoolInputs, PoolOutputs, PoolsRegisteredProvider
 from cozystack_iac.storage import evacuation
 from cozystack_iac.storage.linstor import PoolState
 from cozystack_iac.waiting import Progress, StageFailed
+from lab.memory import KUBECONFIG
+from lab.memory.shell import Shell
+from tests.asked import ServedBy
 
 pytestmark = pytest.mark.pace(looks=0.005)
 
@@ -33,13 +36,13 @@ class Cluster:
         self.asked: list[str] = []
         self.refusal = ""
         self.output: str | None = None  # instead of every answer
-        self.away: KubeError | None = None
+        self.away = False
         self.controller = True
         self.linstor = True
 
     @property
     def kube(self) -> Kube:
-        return cast("Kube", self)
+        return Kube(httpx.AsyncClient(transport=httpx.MockTransport(self.answer), base_url="https://api.test"))
 
     def keeps(
         self, name: str, *nodes: str, layer: str = "DRBD", state: str = "UpToDate", flags: tuple[str, ...] = ()
@@ -55,24 +58,26 @@ class Cluster:
                 }
             )
 
-    async def objects(self, ref: Ref, **_: Any) -> list[Object]:
-        if self.away is not None:
-            raise self.away
-        if ref.plural == "linstorclusters":
-            if not self.linstor:
-                raise NotFound(404, "NotFound", "the server could not find the requested resource")
-            return [{}]
-        pod = {"metadata": {"name": "linstor-controller-x"}, "status": {"phase": "Running"}}
-        return [pod] if self.controller else []
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        """The API server, as far as it is asked."""
+        asked = request.url.path.rpartition("/")[2]
+        if self.away:
+            raise httpx.ConnectError("connection refused")
+        if asked == "exec":
+            shell = Shell(self._command, {}, request.url.params.get_list("command"), lost=lambda: False)
+            return httpx.Response(101, extensions={"network_stream": shell})
+        if asked == "pods":
+            pod = {"metadata": {"name": "linstor-controller-x"}, "status": {"phase": "Running"}}
+            return httpx.Response(200, json={"items": [pod] if self.controller else []})
+        if self.linstor and asked == "linstorclusters":
+            return httpx.Response(200, json={"items": [{}]})
+        if self.linstor and asked in self.nodes:
+            return httpx.Response(200, json={"metadata": {"name": asked}})
+        return httpx.Response(404, json={"reason": "NotFound", "message": "not found"})
 
-    async def find(self, ref: Ref) -> Object | None:
-        if self.away is not None:
-            raise self.away
-        return {"metadata": {"name": ref.name}} if self.linstor and ref.name in self.nodes else None
-
-    async def exec(self, _namespace: str, _pod: str, _container: str, argv: list[str]) -> ExecResult:
+    async def _command(self, _pod: Object, argv: list[str]) -> tuple[str, str, int]:
         if self.output is not None:
-            return ExecResult(self.output, NO_ROUTE, ok=self.output != "")
+            return self.output, NO_ROUTE, int(not self.output)
         words = [word for word in argv[4:] if word != "--nodes"]
         self.asked.append(" ".join(words))
         answers: dict[str, Callable[[], list[Object]]] = {
@@ -83,7 +88,7 @@ class Cluster:
             "error-reports list": list,
         }
         rows = answers[" ".join(words[:2])]()
-        return ExecResult(json.dumps(rows if words[1] == "evacuate" else [rows]), "", ok=True)
+        return json.dumps(rows if words[1] == "evacuate" else [rows]), "", 0
 
     def _nodes(self) -> list[Object]:
         return [
@@ -117,21 +122,16 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+def cluster(served_by: ServedBy, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made = Cluster("n1", "n2", "n3")
-
-    @asynccontextmanager
-    async def connect(_text: str, **_: Any) -> AsyncIterator[Cluster]:
-        yield made
-
-    monkeypatch.setattr(Kube, "connect", staticmethod(connect))
+    served_by(made.answer)
     return made
 
 
 def silent(cluster: Cluster, how: str) -> None:
     """Ways in which LINSTOR does not answer."""
     if how == "no API server":
-        cluster.away = Unreachable("connection refused")
+        cluster.away = True
     elif how == "no pod":
         cluster.controller = False
     else:
@@ -219,14 +219,14 @@ async def test_an_upgrade_does_not_take_a_node_while_another_one_is_still_copied
 
 
 async def _kubeconfig(_self: object) -> str:
-    return "k"
+    return KUBECONFIG
 
 
 # A node that stops storing --------------------------------------------------------------------------------------------
 
 
 def inputs(nodes: str, **changes: Any) -> PoolInputs:
-    given = {"kubeconfig": "k", "nodes": nodes.split(), "pool": "data", "zpool": "data", "deadline_s": 1}
+    given = {"kubeconfig": KUBECONFIG, "nodes": nodes.split(), "pool": "data", "zpool": "data", "deadline_s": 1}
     return PoolInputs.model_validate({**given, **changes})
 
 

@@ -167,7 +167,7 @@ def _images(site: Site) -> Iterator[Finding]:
         if used
     ]
     if len(sources) > 1 or not (image.from_release or image.reference or image.profile):
-        problem = f"more than one source is set: {' and '.join(sources)}" if sources else "no source for the installer image is set"
+        problem = f"more than one source is set: {' and '.join(sources)}" if sources else "no image source is set"
         yield TAL_002.at(
             site.where("talos", "image"), problem=problem, fix="keep exactly one of fromRelease, reference and profile"
         )

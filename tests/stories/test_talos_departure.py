@@ -193,7 +193,9 @@ async def test_a_worker_is_drained_and_its_node_deleted_and_the_machine_is_left_
         assert [ref.name for ref in made.open] == ["w1"]
 
 
-@pytest.mark.parametrize(("owner", "why"), [("ReplicaSet", BUDGET), (None, "has no controller that would start it on another node")])
+@pytest.mark.parametrize(
+    ("owner", "why"), [("ReplicaSet", BUDGET), (None, "has no controller that would start it on another node")]
+)
 async def test_what_cannot_be_evicted_is_named_and_keeps_the_node(api: Api, owner: str | None, why: str) -> None:
     async with cluster(api, "cp1", "w1") as site:
         api.pod("db-0", "w1", owner=owner)

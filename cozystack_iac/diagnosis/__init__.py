@@ -40,7 +40,7 @@ class Diagnosis:
     def __str__(self) -> str:
         seen = [f"seen in {self.sign}"[:300]] if self.sign else []
         more = [f"more: {', '.join(self.links)}"] if self.links else []
-        return "\n".join([f"{self.cause}", f"remedy: {self.remedy}", *seen, *more])
+        return "\n".join([f"{self.cause}", f"fix: {self.remedy}", *seen, *more])
 
 
 @lru_cache(maxsize=1024)  # a wait asks the same of the same symptom at every look

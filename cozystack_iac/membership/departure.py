@@ -341,7 +341,7 @@ class Departure:
 
     def _refused(self, made: Plan) -> StageFailed:
         return StageFailed(
-            f"{len(made.findings)} findings block this change of the inventory.",
+            f"{len(made.findings)} finding(s) block this change of the inventory.",
             details={f"{f.code} {f.path}": f"{f.problem}; {f.fix}" for f in made.findings} | self._far(),
             means="etcd could lose its quorum, or a node its data; nothing was changed",
             next_step="fix the findings above, then run `pulumi up` again",

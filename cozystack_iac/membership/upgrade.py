@@ -197,7 +197,7 @@ class Upgrade:
             await self._gate.passes(f"after {machine.name} was upgraded", self._deadline_s)
         if exists:
             await self._absences.back(machine)
-        self._note(machine, f"now runs {after.talos}")
+        self._note(machine, f"runs {after.talos}")
         return after
 
     async def _through(self, machine: MachineRef, wanted: Wanted) -> Running:

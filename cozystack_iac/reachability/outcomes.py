@@ -106,8 +106,8 @@ _STARTING = frozenset({502, 503, 504})
 _CDN = range(520, 531)  # Cloudflare's own codes, 530 included
 
 _NAT = (
-    "check the firewall, the load balancer, and whether the external addresses are on an interface (1:1 NAT "
-    "needs the internal ones)"
+    "a firewall or the load balancer blocks the traffic, or the external addresses are on no interface "
+    "(1:1 NAT needs the internal ones)"
 )
 
 
@@ -159,10 +159,7 @@ def _unanswered(target: Target, outcome: Outcome) -> _Meaning:
             )
             return Reach.UNREACHABLE, means, remedy
         case Failure.REFUSED:
-            means = (
-                "the host responds, but nothing listens on the port: there is no root ingress, or the "
-                "address is not its own; "
-            ) + _NAT
+            means = "the host responds, but nothing listens on the port: there is no root ingress, or " + _NAT
             remedy = "check `kubectl -n tenant-root get svc root-ingress-controller` and publishing.externalIPs"
             return Reach.REFUSED, means, remedy
         case Failure.UNREACHABLE | Failure.TIMEOUT:

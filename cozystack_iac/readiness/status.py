@@ -46,5 +46,5 @@ def _reason(blocker: Blocker) -> str:
     rows = [f"{blocker.subject}: {blocker.words}{behind}"]
     rows += [f"  {blocker.evidence[:300]}"] if blocker.evidence else []
     if blocker.stuck:
-        rows += [f"  cause: {blocker.cause}", f"  remedy: {blocker.remedy}"]
+        rows += [f"  cause: {blocker.cause}", f"  fix: {blocker.remedy}"]
     return "\n".join(rows)

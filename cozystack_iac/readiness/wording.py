@@ -87,7 +87,7 @@ def account(blocker: Blocker) -> str:
         f"{_state(blocker)}" + (f"; {blocker.stuck.value}" if blocker.stuck else ""),
         blocker.evidence[:400],
         f"cause: {blocker.cause}",
-        f"remedy: {blocker.remedy}",
+        f"fix: {blocker.remedy}",
         waits,
     ]
     return "\n".join(row for row in rows if row)

@@ -276,8 +276,8 @@ def _approvals(site: Site) -> Iterator[Finding]:
         open_, left = _open(node, approved.get(node.name, ()))
         if open_ and len(left) >= len(open_) and not site.existing and site.checks == "live":
             problem = (
-                f"{node.name}: {', '.join(open_.values())} is approved as "
-                f"{', '.join(map(short, left.values()))}, which the stack file does not list"
+                f"{node.name}: dataDisks lists {', '.join(open_.values())}, but the approval is for "
+                f"{', '.join(map(short, left.values()))}"
             )
             at = site.where("storage", "approvedDisks", node.name)
             yield STO_017.at(at, problem=problem, fix="no action needed: the live check on the machine decides")

@@ -263,7 +263,7 @@ def _reach(survey: Survey) -> Iterator[Finding]:
         if not node.public_address and own is not None and private(own) and not site.partly_unread("nodes", position):
             without.append(node.name)
     if without:
-        problem = f"reach is public, but {listed(without)} has no publicAddress"
+        problem = f"reach is public, but these nodes have no publicAddress: {listed(without)}"
         fix = "add publicAddress to these nodes, or set reach to internal"
         command = config_set("cozystack:talos.reach", "internal")
         yield SAN_002.at(site.where("talos", "reach"), problem=problem, fix=fix, command=command)

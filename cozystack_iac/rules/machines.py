@@ -167,7 +167,7 @@ def _images(site: Site) -> Iterator[Finding]:
         if used
     ]
     if len(sources) > 1 or not (image.from_release or image.reference or image.profile):
-        problem = f"{' and '.join(sources)} are both set" if sources else "no source for the installer image is set"
+        problem = f"more than one source is set: {' and '.join(sources)}" if sources else "no image source is set"
         yield TAL_002.at(
             site.where("talos", "image"), problem=problem, fix="keep exactly one of fromRelease, reference and profile"
         )
@@ -179,7 +179,7 @@ def _extensions(site: Site) -> Iterator[Finding]:
     if missing and not site.existing and not site.partly_unread("talos", "extensions"):
         yield TAL_003.at(
             path,
-            problem=f"{' and '.join(missing)} is missing from the extensions",
+            problem=f"the list of extensions lacks {' and '.join(missing)}",
             fix="remove extensions to use the default",
         )
     if "openvswitch" in given:

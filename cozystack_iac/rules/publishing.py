@@ -255,7 +255,7 @@ def _strategy(survey: Survey) -> Iterator[Finding]:
     elif external.strategy == "external":
         without = [node.name for node in site.nodes if not node.public_address]
         if without and not site.partly_unread("nodes"):
-            problem = f"the strategy is external, but {listed(without)} has no publicAddress"
+            problem = f"the strategy is external, but these nodes have no publicAddress: {listed(without)}"
             yield PUB_008.at(
                 path, problem=problem, fix="add publicAddress to these nodes, or use the strategy internal"
             )

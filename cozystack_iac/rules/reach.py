@@ -111,7 +111,7 @@ def _carrier(survey: Survey) -> Iterator[Finding]:
         and not any(span.holds(point.address) for span in survey.cluster_spans)
     ]
     if inside and any(span.meets(CGNAT) for span in join):
-        problem = f"{listed(str(point) for point in inside)} is in 100.64.0.0/10, and so is joinCIDR"
+        problem = f"100.64.0.0/10 contains joinCIDR, but also {listed(str(point) for point in inside)}"
         fix = f"move joinCIDR, for example to {free_range(survey)}"
         command = config_set("cozystack:network.joinCIDR", free_range(survey))
         yield NET_011.at(survey.site.where(*inside[0].steps), problem=problem, fix=fix, command=command)

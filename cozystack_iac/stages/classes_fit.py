@@ -28,7 +28,7 @@ class ClassInputs(Properties):
 
 
 class ClassOutputs(Properties):
-    classes: dict[str, str]  # with `adopt`: name -> "made here" | "of somebody else" | "missing"
+    classes: dict[str, str]  # with `adopt`: name -> "created by this stack" | "created by someone else" | "missing"
     conflicts: list[str] = Field(default_factory=list)  # what a refresh found wrong with them
 
 

@@ -130,14 +130,14 @@ def _departure(inputs: MembershipInputs, inventories: Inventories, progress: Pro
 
 
 def _announcement(machine: MachineRef, approval: Approval | None) -> Finding:
-    emptied = "drained" if approval is None or approval.evacuate is None else "drained, emptied of its replicas"
+    emptied = "drained" if approval is None or approval.evacuate is None else "drained, evacuated"
     leaves = f"{emptied}, removed from etcd" if machine.is_control_plane else emptied
     if approval is not None and approval.lost is not None:
-        ends = f"its Node is deleted; if it does not respond it counts as lost ({approval.lost})"
+        ends = f"and its Node will be deleted; if it does not respond, it is treated as lost ({approval.lost})"
     elif approval is not None and approval.reset is not None:
-        ends = f"reset ({approval.reset}), and its Node is deleted"
+        ends = f"reset ({approval.reset}), and its Node will be deleted"
     else:
-        ends = "and its Node is deleted; it keeps its configuration and would rejoin at its next boot"
+        ends = "and its Node will be deleted; it keeps its configuration and would rejoin at its next boot"
     entry = f"{{name: {machine.name}, reset: {{approved: true, reason: …}}}}"
     fix = (
         f"approve a reset in `cozystack:removed` ({entry}), or turn the machine off for good"

@@ -112,7 +112,7 @@ def added(machines: Sequence[Target], known: ProbeInputs | None) -> list[Target]
 def _refused(answers: Sequence[Answer], verdict: Verdict) -> StageFailed:
     errors = [f for f in verdict if f.severity is Severity.ERROR]
     return StageFailed(
-        f"{len(errors)} findings block the rollout.",
+        f"{len(errors)} finding(s) block the rollout.",
         details={f"{f.code} {f.path}": f"{f.problem}; {f.fix}" for f in errors[:20]}
         | ({"more": f"{len(errors) - 20} findings"} if len(errors) > 20 else {})
         | {"machines": "\n" + matrix.as_text(matrix.rows(answers, list(verdict)))},

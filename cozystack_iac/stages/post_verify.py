@@ -78,7 +78,7 @@ class PostVerifyProvider(StageProvider[PostVerifyInputs, PostVerifyOutputs]):
                 await pause(LOOK_EVERY_S)
         errors = [f for f in standing.findings if f.severity is ERROR]
         if errors:
-            raise _failed(standing.findings, (), f"{len(errors)} problems found")
+            raise _failed(standing.findings, (), f"{len(errors)} problem(s) found")
         for finding in standing.findings:
             progress.say(block(finding))
         if standing.findings:

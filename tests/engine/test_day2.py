@@ -200,8 +200,8 @@ def test_from_three_control_planes_to_one_with_a_reset_only_where_it_is_approved
     previewed = cluster.preview()
     assert previewed.code == 0, previewed.output[-4000:]
     told = " ".join(previewed.output.split())
-    assert "cp3 is drained, taken out of etcd, reset (moves to the other site)" in told
-    assert "cp4 is drained, taken out of etcd, and its Node is deleted; it keeps its configuration" in told
+    assert "cp3 will be drained, removed from etcd, reset (moves to the other site)" in told
+    assert "cp4 will be drained, removed from etcd, and its Node will be deleted; it keeps its configuration" in told
     assert cluster.told(*EVERYBODY, since=since) == []
 
     done = cluster.up()

@@ -78,7 +78,7 @@ def test_an_upgrade_stops_at_the_first_failure_with_everybodys_state(lab: LabSit
     assert f"cp2 ({prefix()}.0.12) was not upgraded." in interrupted.output
     assert "could not be upgraded: error pulling image: not found" in interrupted.output
     assert re.search(r"cp1 +runs v1.13.6\n", interrupted.output)
-    assert re.search(r"cp3 +lacks drbd, zfs\n", interrupted.output)
+    assert re.search(r"cp3 +does not have the extension drbd, zfs\n", interrupted.output)
     assert "Traceback" not in interrupted.output
 
 

@@ -21,7 +21,7 @@ def test_a_taken_address_is_named_with_its_holder_and_a_free_one_is_not() -> Non
         )
 
     assert len(found) == 1
-    assert found[0].startswith(f"127.0.0.1:{port} (Kubernetes API): taken by pid {os.getpid()}, ")
+    assert found[0].startswith(f"127.0.0.1:{port} (Kubernetes API): already used by pid {os.getpid()}, ")
 
 
 def test_an_address_the_machine_does_not_have_is_said_to_be_missing() -> None:

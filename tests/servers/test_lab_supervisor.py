@@ -157,7 +157,7 @@ def test_status_is_red_when_the_supervisor_is_gone(state: StateDir, capsys: pyte
     state.write(record(gone()))
 
     assert main(["status", "--state", str(state.root)]) == RED
-    assert "the supervisor is gone" in capsys.readouterr().out
+    assert "the supervisor is not running" in capsys.readouterr().out
 
 
 def test_status_is_red_when_a_child_crashed(
@@ -196,4 +196,4 @@ def test_logs_by_name(state: StateDir, capsys: pytest.CaptureFixture[str]) -> No
     assert main(["logs", "--state", str(state.root), "etcd"]) == OK
     assert capsys.readouterr().out == "a line\n"
     assert main(["logs", "--state", str(state.root), "kubelet"]) == RED
-    assert "there are: etcd" in capsys.readouterr().err
+    assert "available logs: etcd" in capsys.readouterr().err

@@ -74,7 +74,7 @@ async def test_an_api_certificate_without_the_name_is_told_apart(tmp_path: Path)
         target = local("api.example.com", port)
         standing = judge(target, await probes.probe(target, other.ca))
 
-    assert "does not name api.example.com" in standing.means
+    assert "does not include api.example.com" in standing.means
 
 
 async def closes(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -150,7 +150,7 @@ async def test_tls_inside_a_proxy_is_judged_as_without_one(pki: Pki, tmp_path_fa
 @pytest.mark.parametrize(
     ("status", "says"),
     [
-        ("407 Proxy Authentication Required", "asks for credentials"),
+        ("407 Proxy Authentication Required", "requires credentials"),
         ("403 Forbidden", "answered 403 Forbidden"),
         ("502 Bad Gateway", "answered 502 Bad Gateway"),
     ],

@@ -64,7 +64,7 @@ async def test_names_that_lead_nowhere_are_told_and_stop_nothing(pki: Pki) -> No
 
     assert made.verdict.startswith("DNS is wrong: ")
     assert made.dns["keycloak.example.com"] == "absent: does not exist"
-    assert "leads to 10.0.0.11, not to 127.0.0.1" in made.dns["dashboard.example.com"]
+    assert "resolves to 10.0.0.11 instead of 127.0.0.1" in made.dns["dashboard.example.com"]
     assert any("create a record for api.example.com" in line for line in said)
 
 
@@ -86,7 +86,7 @@ async def test_somebody_elses_page_at_the_name_does_not_count(
         made = await ReachabilityProvider().establish(inputs(pki, port, **PLAYED), Progress("x", write=print))
 
     assert made.verdict.startswith("DNS is wrong")
-    assert "there: HTTP 200" in made.dns["dashboard.example.com"]
+    assert "responds with: HTTP 200" in made.dns["dashboard.example.com"]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ async def test_behind_a_proxy_its_own_resolution_of_names_counts(
 
     assert sorted(made.verdict.split(": ")[-1].split(", ")) == sorted(verdict.split(": ")[-1].split(", "))
     assert f"dashboard.example.com:{port}" in proxy.asked
-    assert ("leads to the platform by name" in made.dns["*.example.com"]) is leads
+    assert ("reaches the platform by name" in made.dns["*.example.com"]) is leads
 
 
 async def test_a_check_that_is_skipped_leaves_its_reason(pki: Pki) -> None:
@@ -184,11 +184,11 @@ async def test_a_load_balancer_without_address_is_named_and_a_refresh_does_not_w
         given = inputs(own, 1, kubeconfig=text, addresses=[], deadline_s=0.3)
         with pytest.raises(StageFailed) as failed:
             await provider.establish(given, Progress("x", write=print))
-        with pytest.raises(StageFailed, match="Where the platform is published is not known"):
+        with pytest.raises(StageFailed, match="The public address of the platform is unknown"):
             await provider.observe(given, ReachOutputs(reached={}, dns={}, seconds=0))
 
     assert failed.value.what.startswith("No address of the platform is known yet")
-    assert failed.value.details["last seen"] == "the load balancer gave no address"
+    assert failed.value.details["last seen"] == "the load balancer has no address"
 
 
 async def test_a_cluster_that_does_not_answer_leaves_it_open(pki: Pki) -> None:
@@ -197,7 +197,7 @@ async def test_a_cluster_that_does_not_answer_leaves_it_open(pki: Pki) -> None:
     with pytest.raises(StageFailed) as failed:
         await ReachabilityProvider().establish(inputs(pki, port, deadline_s=1.5), Progress("x", write=print))
 
-    assert "it is not known why" in failed.value.what
+    assert "the cause is unknown" in failed.value.what
     assert "get endpointslices" in failed.value.next_step
 
 
@@ -207,7 +207,7 @@ async def test_the_stage_gives_up_on_a_backend_that_never_starts(pki: Pki) -> No
             await ReachabilityProvider().establish(inputs(pki, port, backend_s=0.5), Progress("x", write=print))
 
     assert "The platform does not respond behind its public names" in failed.value.what
-    assert "the same answers for" in failed.value.what
+    assert "no change for" in failed.value.what
     assert f"https://dashboard.example.com:{port} at 127.0.0.1" in str(failed.value)
 
 
@@ -218,4 +218,4 @@ async def test_every_address_has_to_answer(pki: Pki) -> None:
             await ReachabilityProvider().establish(both, Progress("x", write=print))
 
     assert list(failed.value.details) == [f"https://dashboard.example.com:{port} at 127.0.0.2", "seen from inside"]
-    assert "the path to the platform is closed (1 of 2" in failed.value.what.lower()
+    assert "the path to the platform is blocked (1 of 2" in failed.value.what.lower()

@@ -98,7 +98,7 @@ async def test_a_used_up_budget_says_what_was_seen_last(establish: Running) -> N
         await establish(Cluster(release("cozystack-platform", READY), release("a", INSTALLING)), deadline_s=2)
 
     assert "1 of 2 ready, waiting for cozy-system/a" in failed.value.details["last seen"]
-    assert "remedy" in failed.value.details["cozy-system/a"]
+    assert "fix:" in failed.value.details["cozy-system/a"]
     assert "1 of 2" in failed.value.details["packages"]
 
 
@@ -151,7 +151,7 @@ async def test_a_kubeconfig_that_may_not_look_is_refused_with_a_reason(establish
     cluster = Cluster()
     cluster.trouble = Refused(403, "Forbidden", "helmreleases is forbidden")
 
-    with pytest.raises(StageFailed, match="refuses to show") as failed:
+    with pytest.raises(StageFailed, match="does not allow listing") as failed:
         await establish(cluster)
 
     assert "forbidden" in failed.value.details["answer"]
@@ -220,7 +220,7 @@ async def test_what_is_suspended_is_named_and_ends_the_wait_once_nothing_else_ca
     with pytest.raises(StageFailed) as failed:
         await task
 
-    assert "waits for a person, 1 of 2 releases are ready: cozy-system/held is suspended" in str(failed.value)
+    assert "is waiting for a person, 1 of 2 releases are ready: cozy-system/held is suspended" in str(failed.value)
     assert "patch helmrelease held" in failed.value.next_step
 
 
@@ -257,7 +257,7 @@ async def test_a_line_says_how_long_it_will_still_take_or_that_nobody_knows(
 
     cluster = Cluster(release("cozystack-platform", READY), release("slow", INSTALLING), release("late"))
     task = establish(cluster)
-    assert await heard(said, "time left unknown")
+    assert await heard(said, "remaining time unknown")
 
     for number in range(5):
         await cluster.put(finished(f"done{number}", 100))  # one Deployment, at a quarter of the usual speed
@@ -282,7 +282,7 @@ async def test_after_an_outage_what_happened_meanwhile_is_asked_for_at_once(
     task = establish(cluster)
     assert await heard(said, "1 of 2 ready")
     cluster.trouble = Unreachable("connection refused")
-    assert await heard(said, "does not answer")
+    assert await heard(said, "does not respond")
     cluster.cut = True  # the watches come back much later
     await cluster.put(release("a", READY))
 

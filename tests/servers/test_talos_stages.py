@@ -74,7 +74,7 @@ async def test_a_refused_configuration_ends_the_batch_with_everybodys_state_and_
             await site.rolled_out()
 
     assert {"cp1", "cp2"} <= set(failure.value.details)
-    assert "refused its configuration" in failure.value.details["cp2"]
+    assert "rejected its configuration" in failure.value.details["cp2"]
     assert "abcdef.0123456789abcdef" not in str(failure.value)
 
 
@@ -167,7 +167,7 @@ async def test_a_bootstrap_that_is_refused_for_good_fails_at_once() -> None:
     answer = {"Bootstrap": {"code": "PERMISSION_DENIED", "message": "not authorized"}}
     async with playing(scenario("cp1", faults=[{"on": "machine cp1", "answer": answer}])) as site:
         await site.rolled_out()
-        with pytest.raises(StageFailed, match="refuses the bootstrap"):
+        with pytest.raises(StageFailed, match="rejects the bootstrap"):
             await site.bootstrapped()
 
 
@@ -211,14 +211,14 @@ async def test_refresh_sees_a_configuration_that_was_changed_by_hand() -> None:
 async def test_refresh_without_any_answer_is_an_error_and_not_a_loss() -> None:
     async with playing(scenario("cp1", stage="off")) as site:
         outputs = RolloutOutputs(digests={"cp1": "0"})
-        with pytest.raises(StageFailed, match="No machine says"):
+        with pytest.raises(StageFailed, match="No machine reports"):
             await MachineConfigRolloutProvider().observe(site.rollout_inputs(), outputs)
 
 
 async def test_an_unusable_client_certificate_is_a_sentence_without_the_key() -> None:
     async with playing(scenario("cp1")) as site:
         broken = site.client | {"clientKey": base64.b64encode(b"hunter2").decode()}
-        with pytest.raises(StageFailed, match="client certificate cannot be used") as failure:
+        with pytest.raises(StageFailed, match="client certificate is not usable") as failure:
             await site.rolled_out(client_configuration=broken)
 
     assert "hunter2" not in str(failure.value)

@@ -79,7 +79,7 @@ async def test_nobody_joins_while_a_member_is_away() -> None:
         site.world.change(MachineChange(name="cp2", power="off"))
         known = Known(rollout_of(site, "cp1 cp2 cp3"), first)
         wanted = rollout_of(site, "cp1 cp2 cp3 cp4", deadline_s=1)
-        with pytest.raises(StageFailed, match="not well before cp4 joins") as failure:
+        with pytest.raises(StageFailed, match="not healthy before cp4 joins") as failure:
             await MachineConfigRolloutProvider().revise(wanted, known, site.progress())
         assert "cp2: " in str(failure.value)
         assert site.events("cp4", "config applied") == 0
@@ -90,7 +90,7 @@ async def test_a_change_waits_for_a_member_that_is_about_to_leave_and_is_away() 
         site.world.change(MachineChange(name="cp3", power="off"))
         known = Known(rollout_of(site, "cp1 cp2 cp3"), first)
         site.changes = {"cp1": {"sysctls": {"vm.swappiness": "1"}}}
-        with pytest.raises(StageFailed, match="not well before cp1 is changed"):
+        with pytest.raises(StageFailed, match="not healthy before cp1 is changed"):
             await MachineConfigRolloutProvider().revise(
                 rollout_of(site, "cp1 cp2", deadline_s=1), known, site.progress()
             )

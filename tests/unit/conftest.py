@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from cozystack_iac.kube.client import Kube
     from lab.memory import MemoryApi, Server
 
 

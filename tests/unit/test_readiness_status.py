@@ -57,7 +57,7 @@ def test_a_platform_that_is_stuck_says_why_and_what_to_do(run: Any) -> None:
     assert code == 1
     assert "stuck: 1 of 2 releases are ready" in text
     assert "cozy-system/a: given up by Flux" in text
-    assert "remedy: " in text
+    assert "fix: " in text
 
 
 def test_a_platform_that_is_on_its_way_says_what_is_missing(run: Any) -> None:
@@ -66,7 +66,7 @@ def test_a_platform_that_is_on_its_way_says_what_is_missing(run: Any) -> None:
     assert code == 1
     assert "progressing: 1 of 2 releases are ready" in text
     assert "cozy-system/a: not started yet" in text
-    assert "remedy" not in text
+    assert "fix:" not in text
 
 
 @pytest.mark.parametrize("trouble", [Unreachable("connection refused"), Refused(403, "Forbidden", "not you")])

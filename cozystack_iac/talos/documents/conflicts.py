@@ -199,7 +199,7 @@ def _deletion(
         and not any(path[0] == who for path in own[subject.node.name])
     ]
     if missing:
-        problem = f"the patch deletes {who}, but {', '.join(missing[:3])} has no such document"
+        problem = f"the patch deletes {who}, but there is no such document on {', '.join(missing[:3])}"
         yield MCF_006.at(site.where(*patch.steps), problem=problem, fix="remove the deletion")
 
 

@@ -74,7 +74,7 @@ def files(case: Case) -> dict[str, str]:
         "README.txt": README.format(when=stamp(case.when)),
         "issue.md": issue.text(case.stage, case.failure, found, seen),
         "failure.txt": case.failure or "nothing failed; the bundle was requested by hand",
-        "diagnosis.txt": "\n\n".join(f"{d.id}\n{d}" for d in found) or "no known failure was recognised",
+        "diagnosis.txt": "\n\n".join(f"{d.id}\n{d}" for d in found) or "no known failure was recognized",
         "signs.txt": _lines(s for s in seen.signs if s.kind not in (Kind.LOG, Kind.EVENT)),
         "states.txt": _lines(seen.states),
         "events.txt": _lines(seen.of(Kind.EVENT)),

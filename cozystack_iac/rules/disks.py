@@ -211,7 +211,7 @@ def _disk(site: Site, steps: tuple[Step, ...], disk: Disk) -> Iterator[Finding]:
         path = site.where(*steps, kind)
         bare = value.removeprefix(_BY_ID)
         if kind != "selector" and _KERNEL_NAME.match(bare):
-            problem = f"`{short(value)}` is a kernel name, which can change at every boot"
+            problem = f"`{short(value)}` is a kernel name"
             yield STO_002.at(path, problem=problem, fix="set serial, wwid or a link in /dev/disk/by-id")
         elif kind == "byId" and _PARTITION.search(bare) and not (site.existing and "dataDisks" in steps):
             problem = f"`{short(value)}` is a partition"

@@ -48,7 +48,7 @@ async def test_a_node_stops_storing_only_once_linstor_keeps_nothing_there(tmp_pa
         planned = await told.plan()
         refused = await told.install()
         assert "LIN-001" in planned.codes
-        assert "cp3 keeps pvc-1" in planned.text
+        assert "cp3 still stores pvc-1" in planned.text
         assert "linstor node evacuate cp3" in planned.text
         assert not refused.succeeded
 
@@ -79,7 +79,7 @@ async def test_a_storage_node_that_is_added_is_the_only_one_that_is_touched_and_
         broken = await told.install()
         assert len(drifted) == 1
         assert not broken.succeeded
-        assert "being evacuated: flagged EVACUATE" in broken.failure
+        assert "being evacuated: it is flagged EVACUATE" in broken.failure
         assert "linstor node restore cp2" in broken.failure
 
 
@@ -101,6 +101,6 @@ async def test_linstor_is_given_no_disk_that_carries_something(tmp_path: Path) -
     async with story(tmp_path, {"storage": {"provisioner": "linstor"}}, meanwhile) as told:
         done = await told.install()
         assert not done.succeeded
-        assert "is not among the empty disks LINSTOR finds there" in done.failure
+        assert "is not one of the empty disks that LINSTOR reports there" in done.failure
         assert "LIN-005 cp2" in done.failure
         assert not [e for e in told.world.log.events if e.what in ("zpool create", "data overwritten")]

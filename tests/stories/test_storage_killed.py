@@ -121,7 +121,7 @@ async def test_a_node_lost_while_it_wrote_has_its_pool_once_it_is_back(tmp_path:
         told.change(waits={"zpools": "2s"})
         still = await told.until(DONE)
         assert not still.succeeded
-        assert "of an earlier run has not ended and may be writing" in still.text
+        assert "of an earlier run is still running and may be writing" in still.text
         assert "kubectl --namespace cozy-storage-bootstrap delete job zpool-cp2-" in still.text
 
         told.change(waits={"zpools": "10m"})

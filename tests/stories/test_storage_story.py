@@ -179,5 +179,5 @@ async def test_a_disk_that_is_added_to_a_node_concerns_that_node_alone(tmp_path:
         told.change(nodes={"w1": both}, storage={"approvedDisks": {"cp1": ["CP1DATA1"], "w1": ["W1DATA1", "NEW"]}})
         failed = await tried(told)
         assert not failed.succeeded
-        assert "pool data is single, the stack file says mirror" in failed.text
+        assert "pool data is single, but the stack file says mirror" in failed.text
         assert pods(told) == [*ran, "w1"]

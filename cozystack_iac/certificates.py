@@ -30,7 +30,7 @@ CRT_021 = Rule(
 )
 
 
-def judge(subject: str, certificate: str | bytes | None, path: str, now: datetime) -> Iterator[Finding]:
+def judge_expiry(subject: str, certificate: str | bytes | None, path: str, now: datetime) -> Iterator[Finding]:
     """Findings about one client certificate: PEM, or base64 of PEM. `subject` names it for people, `path` its resource.
 
     What is no certificate says nothing here; whoever uses it will.

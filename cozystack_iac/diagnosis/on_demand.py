@@ -12,7 +12,7 @@ from cozystack_iac.diagnosis.bundle import Case, findings_of, look, write
 from cozystack_iac.findings import Verdict
 from cozystack_iac.kube import kubeconfig as kubeconfigs
 from cozystack_iac.reachability import probes
-from cozystack_iac.reachability.outcomes import judge, targets
+from cozystack_iac.reachability.outcomes import judge_endpoint, targets
 from cozystack_iac.settings import Site
 from cozystack_iac.settings.load import from_file
 from cozystack_iac.talos import inventory
@@ -50,6 +50,6 @@ async def _names(site: Site, kubeconfig: str) -> str:
     ca = (kubeconfigs.parse(kubeconfig).ca_pem or b"").decode()
     lines = []
     for target in targets(site.publishing.host, site.publishing.exposed, site.external_ips, site.https_port):
-        standing = judge(target, await probes.probe(target, ca, deadline_s=PROBE_S))
+        standing = judge_endpoint(target, await probes.probe(target, ca, deadline_s=PROBE_S))
         lines.append(f"{target}: {standing.words}" + (f" ({standing.means})" if standing.means else ""))
     return "\n".join(lines) or "no external addresses are known"

@@ -313,12 +313,12 @@ def _apply_event(objects: dict[tuple[str, str], Object], event: Object) -> bool:
     return kind != "ERROR"
 
 
-def _over_tls(access: kubeconfigs.Access) -> httpx.AsyncBaseTransport:
+def _over_tls(access: kubeconfigs.ApiAccess) -> httpx.AsyncBaseTransport:
     limits = httpx.Limits(max_connections=64, max_keepalive_connections=16)
     return httpx.AsyncHTTPTransport(verify=_tls(access), limits=limits, trust_env=False)
 
 
-Route = Callable[[kubeconfigs.Access], httpx.AsyncBaseTransport]
+Route = Callable[[kubeconfigs.ApiAccess], httpx.AsyncBaseTransport]
 _route: Route = _over_tls
 
 
@@ -333,7 +333,7 @@ def routed(route: Route) -> Iterator[None]:
         _route = before
 
 
-def _tls(access: kubeconfigs.Access) -> ssl.SSLContext:
+def _tls(access: kubeconfigs.ApiAccess) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=access.ca_pem.decode() if access.ca_pem else None)
     if access.insecure:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

@@ -23,7 +23,7 @@ class BadKubeconfig(ValueError):
 
 
 @dataclass(frozen=True)
-class Access:
+class ApiAccess:
     """How to reach one API server: the effective content of one kubeconfig context."""
 
     server: str
@@ -39,7 +39,7 @@ class Access:
 
 
 @lru_cache(maxsize=8)  # every stage of a run connects with the same one, and YAML is slow to read
-def parse(text: str, context: str | None = None) -> Access:
+def parse(text: str, context: str | None = None) -> ApiAccess:
     """The access that `context` (default: the current one) describes.
 
     Raises BadKubeconfig for anything unusable: file references and credential helpers are refused too, because a
@@ -77,7 +77,7 @@ def parse(text: str, context: str | None = None) -> Access:
     server = str(cluster.get("server") or "")
     if urlsplit(server).scheme != "https" or not urlsplit(server).hostname:
         raise BadKubeconfig(f"the kubeconfig's server {server!r} is not an https:// URL")
-    return Access(
+    return ApiAccess(
         server=server.rstrip("/"),
         ca_pem=_pem(cluster, "certificate-authority-data"),
         client_certificate_pem=_pem(user, "client-certificate-data"),

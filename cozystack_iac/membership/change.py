@@ -91,7 +91,7 @@ class Topology:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenCluster:
     """One machine as it was just found; what is not known is False.
 
     `answers`: as a machine of this cluster. `bare`: it carries nothing of the cluster any more. `member`: etcd lists it.
@@ -165,7 +165,7 @@ def quorum(voters: int) -> int:
     return voters // 2 + 1
 
 
-def plan(before: Topology, after: Topology, seen: Mapping[str, Seen], approvals: Approvals) -> Plan:
+def plan(before: Topology, after: Topology, seen: Mapping[str, SeenCluster], approvals: Approvals) -> Plan:
     """The way from one inventory to the next, given what is seen now (a machine without an entry has not been seen).
 
     `seen` also holds members of etcd that are in neither inventory, so that their votes count.
@@ -179,11 +179,11 @@ def plan(before: Topology, after: Topology, seen: Mapping[str, Seen], approvals:
 class _Change:
     before: Topology
     after: Topology
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, SeenCluster]
     approvals: Approvals
 
-    def at(self, name: str) -> Seen:
-        return self.seen.get(name, Seen())
+    def at(self, name: str) -> SeenCluster:
+        return self.seen.get(name, SeenCluster())
 
     @property
     def leaving(self) -> list[str]:

@@ -18,7 +18,7 @@ from cozystack_iac.kube.drain import NODES, drain, drained, pods_on
 from cozystack_iac.kube.kubeconfig import BadKubeconfig
 from cozystack_iac.membership import change
 from cozystack_iac.membership.approval import Approval
-from cozystack_iac.membership.change import MEM_005, MEM_009, Act, Approvals, Plan, Seen, Step, Topology
+from cozystack_iac.membership.change import MEM_005, MEM_009, Act, Approvals, Plan, SeenCluster, Step, Topology
 from cozystack_iac.storage import evacuation
 from cozystack_iac.talos.errors import PeerFault, TalosError, WrongPeer
 from cozystack_iac.talos.etcd_bootstrap import owner
@@ -72,10 +72,10 @@ def _topology(machines: Sequence[MachineRef], places: Mapping[str, str]) -> Topo
 
 
 @dataclass(frozen=True)
-class Look:
+class MachineLook:
     """What one look brought, and whom to ask for changes to etcd."""
 
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, SeenCluster]
     members: Mapping[str, Member]
     views: tuple[EtcdView, ...]
 
@@ -122,7 +122,7 @@ class Departure:
             await pause(LOOK_EVERY_S)
         return self._plan(await self._survey())
 
-    async def _survey(self) -> Look:
+    async def _survey(self) -> MachineLook:
         """A look for a plan: where Kubernetes cannot be asked, what is stored is not known."""
         try:
             async with self._kubernetes() as kube:
@@ -132,14 +132,14 @@ class Departure:
             unknown = {m.name: replace(look.seen[m.name], unknown=str(error)) for m in self._inventories.leaving}
             return replace(look, seen={**look.seen, **unknown})
 
-    def _plan(self, look: Look) -> Plan:
+    def _plan(self, look: MachineLook) -> Plan:
         before, after = self._inventories.topologies()
         reset = frozenset(name for name, one in self._approvals.items() if one.reset is not None)
         lost = frozenset(name for name, one in self._approvals.items() if one.lost is not None)
         evacuate = frozenset(name for name, one in self._approvals.items() if one.evacuate is not None)
         return change.plan(before, after, look.seen, Approvals(reset, lost, evacuate))
 
-    async def _look(self, kube: Kube | None) -> Look:
+    async def _look(self, kube: Kube | None) -> MachineLook:
         views, asked = await asyncio.gather(
             self._gate.views(), asyncio.gather(*(self._standing(m) for m in self._inventories.concerned))
         )
@@ -149,26 +149,26 @@ class Departure:
             machine = owner(member, self._machines.values())
             name = machine.name if machine is not None else str(member)
             members[name] = member
-            seen[name] = replace(seen.get(name, Seen()), member=True, votes=member.votes)
+            seen[name] = replace(seen.get(name, SeenCluster()), member=True, votes=member.votes)
         for view in views:
             if view.status is not None and view.status.healthy:
-                seen[view.machine.name] = replace(seen.get(view.machine.name, Seen()), healthy=True)
+                seen[view.machine.name] = replace(seen.get(view.machine.name, SeenCluster()), healthy=True)
         if kube is not None:
             for machine in self._inventories.leaving:
                 seen[machine.name] = await self._in_kubernetes(kube, machine, seen[machine.name])
-        return Look(seen, members, views)
+        return MachineLook(seen, members, views)
 
-    async def _standing(self, machine: MachineRef) -> Seen:
+    async def _standing(self, machine: MachineRef) -> SeenCluster:
         try:
             status = await self._fleet.ask(machine, lambda client: client.status())
         except WrongPeer as error:
             # Whoever is in maintenance mode at the address of a member is not that member any more.
-            return Seen(bare=error.fault is PeerFault.MAINTENANCE)
+            return SeenCluster(bare=error.fault is PeerFault.MAINTENANCE)
         except TalosError:
-            return Seen(bare=machine.name in self._reset)
-        return Seen(bare=True) if status.stage is Stage.RESETTING else Seen(answers=True)
+            return SeenCluster(bare=machine.name in self._reset)
+        return SeenCluster(bare=True) if status.stage is Stage.RESETTING else SeenCluster(answers=True)
 
-    async def _in_kubernetes(self, kube: Kube, machine: MachineRef, seen: Seen) -> Seen:
+    async def _in_kubernetes(self, kube: Kube, machine: MachineRef, seen: SeenCluster) -> SeenCluster:
         kept = await evacuation.stored(kube, machine.name)
         seen = replace(seen, replicas=kept.replicas, rooted=kept.rooted, unknown=kept.unknown)
         node = await kube.find(NODES.named(machine.name))
@@ -236,7 +236,7 @@ class Departure:
             )
         return not self._plan(look).findings and all(look.seen[m.name].answers for m in self._inventories.leaving)
 
-    def _in_doubt(self, made: Plan, look: Look) -> bool:
+    def _in_doubt(self, made: Plan, look: MachineLook) -> bool:
         """A refusal, or a loss, may be a moment's weakness: an election, a machine that reboots. It has to last."""
         silent = [step.machine for step in made.losses if not look.seen[step.machine].bare]
         if not made.findings and not silent:
@@ -257,7 +257,7 @@ class Departure:
         self._say("; ".join(dict.fromkeys(texts)))
         return True
 
-    async def _carry_out(self, step: Step, look: Look, kube: Kube) -> None:
+    async def _carry_out(self, step: Step, look: MachineLook, kube: Kube) -> None:
         machine, act = self._machines[step.machine], step.act
         if act is Act.DRAIN:
             left = await drain(kube, machine.name)
@@ -280,7 +280,7 @@ class Departure:
         if act is not Act.JOIN and act.value not in self._done[machine.name]:
             self._done[machine.name].append(act.value)
 
-    async def _forget(self, machine: MachineRef, look: Look) -> None:
+    async def _forget(self, machine: MachineRef, look: MachineLook) -> None:
         member = look.members[machine.name]
         able = [v.machine for v in look.views if v.status and v.status.healthy and v.machine != machine]
         self._say(f"removing {member} from etcd")
@@ -294,7 +294,7 @@ class Departure:
                 await client.etcd_forfeit_leadership()
             await client.etcd_leave()
 
-    async def _send_into_reset(self, machine: MachineRef, seen: Seen, kube: Kube) -> None:
+    async def _send_into_reset(self, machine: MachineRef, seen: SeenCluster, kube: Kube) -> None:
         self._say(f"resetting {machine.name}: {self._approvals[machine.name].reset}")
         if seen.node:
             mark = {"metadata": {"annotations": {RESET_MARK: "sent"}}}

@@ -19,7 +19,7 @@ from cozystack_iac.talos.fleet import Fleet, MachineRef
 from cozystack_iac.talos.gate import Gate
 from cozystack_iac.talos.machine import Stage, Status
 from cozystack_iac.talos.profile import tuned
-from cozystack_iac.talos.verification import Wanted, lacking
+from cozystack_iac.talos.verification import WantedMachine, lacking
 from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds, interval, pause
 
 LOOK_EVERY_S = 0.5  # a machine that comes back has no way to say so
@@ -36,7 +36,7 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Look:
+class VersionLook:
     """A machine as it was just found. `running` is None while it is away, on its way, or not configured."""
 
     text: str
@@ -46,7 +46,7 @@ class Look:
     foreign: bool = False
 
 
-def reason(running: Running, wanted: Wanted) -> str | None:
+def reason(running: Running, wanted: WantedMachine) -> str | None:
     """Why the machine has to be upgraded; None when it runs what is wanted, or when its image is not Cozystack's."""
     if not tuned(wanted.image):
         return None
@@ -55,7 +55,7 @@ def reason(running: Running, wanted: Wanted) -> str | None:
     return f"does not have the extension {', '.join(running.lacking)}" if running.lacking else None
 
 
-def obstacle(running: Running, wanted: Wanted) -> str | None:
+def obstacle(running: Running, wanted: WantedMachine) -> str | None:
     """Why Talos cannot go from here to there in one step; None when it can.
 
     Talos is upgraded from one minor to the next, and never back: an older one does not know the newer one's documents.
@@ -83,7 +83,7 @@ class Upgrade:
     """
 
     def __init__(
-        self, fleet: Fleet, wanted: Mapping[str, Wanted], *, deadline_s: float, settled: bool, progress: Progress
+        self, fleet: Fleet, wanted: Mapping[str, WantedMachine], *, deadline_s: float, settled: bool, progress: Progress
     ) -> None:
         self._fleet = fleet
         self._wanted = wanted
@@ -115,32 +115,32 @@ class Upgrade:
 
     # Looking --------------------------------------------------------------------------------------------------------
 
-    async def look(self, machine: MachineRef) -> Look:
+    async def look(self, machine: MachineRef) -> VersionLook:
         """Where the machine stands. Never raises."""
         look = await self._look(machine)
         self._fleet.seen[machine.name] = look.text
         return look
 
-    async def _look(self, machine: MachineRef) -> Look:
+    async def _look(self, machine: MachineRef) -> VersionLook:
         try:
             async with self._fleet.secure(machine) as client:
                 status = await client.status()
                 if status.stage not in UP:
-                    return Look(str(status), status=status)
+                    return VersionLook(str(status), status=status)
                 version, extensions = await client.version(), await client.extensions()
         except WrongPeer as error:
             fresh = error.fault is PeerFault.MAINTENANCE
-            return Look(error.text, fresh=fresh, foreign=error.fault is PeerFault.FOREIGN_CLUSTER)
+            return VersionLook(error.text, fresh=fresh, foreign=error.fault is PeerFault.FOREIGN_CLUSTER)
         except TalosError as error:
-            return Look(error.text)
+            return VersionLook(error.text)
         wanted = self._wanted[machine.name]
         running = Running(version, lacking(extensions, wanted))
         text = reason(running, wanted) or f"runs {version}"
-        return Look(text if status.stage is Stage.RUNNING else f"{text} ({status})", running, status)
+        return VersionLook(text if status.stage is Stage.RUNNING else f"{text} ({status})", running, status)
 
-    async def _survey(self) -> dict[str, Look]:
+    async def _survey(self) -> dict[str, VersionLook]:
         """Everybody's standing, waiting for those who are away: an earlier run may have sent them into an upgrade."""
-        looks: dict[str, Look] = {}
+        looks: dict[str, VersionLook] = {}
 
         def missing() -> StageFailed:
             away = {name: look.text for name, look in looks.items() if look.running is None}
@@ -165,7 +165,7 @@ class Upgrade:
                 self._progress.say(f"waiting for {self._fleet.summary(open_)}")
                 await pause(LOOK_EVERY_S)
 
-    def _leave_to_rollout(self, looks: Mapping[str, Look]) -> None:
+    def _leave_to_rollout(self, looks: Mapping[str, VersionLook]) -> None:
         """Machines without our configuration are not part of the cluster yet: the gate must not wait for them."""
         self._fleet.machines = tuple(
             m for m in self._fleet.machines if not (looks[m.name].fresh or looks[m.name].foreign)
@@ -200,7 +200,7 @@ class Upgrade:
         self._note(machine, f"runs {after.talos}")
         return after
 
-    async def _through(self, machine: MachineRef, wanted: Wanted) -> Running:
+    async def _through(self, machine: MachineRef, wanted: WantedMachine) -> Running:
         """Look, send the machine into its upgrade, and judge once what it is when it is back."""
         left = False
         up = UP
@@ -217,7 +217,7 @@ class Upgrade:
             self._progress.say(self._fleet.summary())
             await pause(LOOK_EVERY_S)
 
-    async def _send(self, machine: MachineRef, wanted: Wanted, running: Running) -> bool:
+    async def _send(self, machine: MachineRef, wanted: WantedMachine, running: Running) -> bool:
         """One attempt; whether the machine has left for its new life. What is not final is tried again by the caller."""
         version = Version.parse(running.talos)
         try:

@@ -117,7 +117,7 @@ OVERRIDABLE = frozenset({INS_002.code, INS_003.code, INS_004.code, INS_007.code,
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedInstall:
     """What is about to be installed.
 
     `brings_namespace`: the chart itself has the namespace among its objects (up to 1.3), so Helm has to own it. `legacy`: keys
@@ -143,7 +143,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenInstall:
     """What is there. `revisions` are the newest ones of every release that is named by the objects, or like ours."""
 
     namespace: Object | None = None
@@ -170,20 +170,20 @@ class Seen:
         """Whether the run that claimed it got as far as a working operator: Helm's release is then in the stack's state."""
         return _annotations(self.namespace).get(RELEASE) == RECORDED
 
-    def revision(self, wanted: Wanted) -> Revision | None:
+    def revision(self, wanted: WantedInstall) -> Revision | None:
         """The newest revision of our own release."""
         ours = f"{wanted.release_namespace}/{RELEASE_NAME}"
         return next((found for found in self.revisions if found.release == ours), None)
 
 
-def judge(wanted: Wanted, seen: Seen, *, oidc_before: bool = False) -> Iterator[Finding]:
+def objections(wanted: WantedInstall, seen: SeenInstall, *, oidc_before: bool = False) -> Iterator[Finding]:
     """Everything that stands in the way, all at once. `oidc_before`: what this stack last asked for."""
     for finding in _judge(wanted, seen, oidc_before):
         if finding.severity is not ERROR or finding.code not in OVERRIDABLE.intersection(wanted.allowed):
             yield finding
 
 
-def stuck(wanted: Wanted, seen: Seen) -> Revision | None:
+def stuck(wanted: WantedInstall, seen: SeenInstall) -> Revision | None:
     """Our revision that Helm would refuse to go on from: under way with nobody at work, or done by a run that could not note it.
 
     A failed one is none: Helm itself goes on from there.
@@ -207,7 +207,7 @@ def authentication_of(package: Object | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _judge(wanted: Wanted, seen: Seen, oidc_before: bool) -> Iterator[Finding]:
+def _judge(wanted: WantedInstall, seen: SeenInstall, oidc_before: bool) -> Iterator[Finding]:
     ours = seen.cluster == wanted.cluster
     unmarked = seen.unmarked
     helms = dict(seen.objects)
@@ -240,7 +240,7 @@ def _judge(wanted: Wanted, seen: Seen, oidc_before: bool) -> Iterator[Finding]:
         )
 
 
-def _foreign(wanted: Wanted, seen: Seen, foreign: Mapping[Ref, Object]) -> Iterator[Finding]:
+def _foreign(wanted: WantedInstall, seen: SeenInstall, foreign: Mapping[Ref, Object]) -> Iterator[Finding]:
     by_owner: dict[str, list[Ref]] = {}
     for ref, obj in foreign.items():
         by_owner.setdefault(str(_helm_owner(obj)), []).append(ref)
@@ -258,7 +258,7 @@ def _foreign(wanted: Wanted, seen: Seen, foreign: Mapping[Ref, Object]) -> Itera
         yield INS_001.at(f"Helm release {owner}", problem=problem, fix=fix)
 
 
-def _unmarked(wanted: Wanted, refs: list[Ref]) -> Iterator[Finding]:
+def _unmarked(wanted: WantedInstall, refs: list[Ref]) -> Iterator[Finding]:
     for ref in refs:
         commands = (
             f"kubectl label --overwrite {_target(ref)} app.kubernetes.io/managed-by=Helm",
@@ -268,7 +268,7 @@ def _unmarked(wanted: Wanted, refs: list[Ref]) -> Iterator[Finding]:
         yield INS_004.at(_place(ref), problem="it already exists, but belongs to no Helm release", fix=fix)
 
 
-def _leftover(wanted: Wanted, namespace: Object) -> Finding:
+def _leftover(wanted: WantedInstall, namespace: Object) -> Finding:
     owner = _helm_owner(namespace)
     made = (namespace.get("metadata") or {}).get("creationTimestamp")
     problem = f"it has existed since {made}, {f'left over from Helm release {owner}' if owner else 'and has no owner'}"
@@ -300,7 +300,7 @@ def _left_of_a_network(refs: tuple[Ref, ...]) -> Finding:
     return INS_009.at("cluster", problem=f"{shown}{more} already exist, but belong to no Helm release", fix=fix)
 
 
-def _overruled(wanted: Wanted, seen: Seen) -> Iterator[Finding]:
+def _overruled(wanted: WantedInstall, seen: SeenInstall) -> Iterator[Finding]:
     data = (seen.legacy or {}).get("data") or {}
     own = wanted.written if _annotations(seen.legacy).get(CLUSTER) == wanted.cluster else ()
     for key, value in wanted.legacy.items():
@@ -314,7 +314,7 @@ def _overruled(wanted: Wanted, seen: Seen) -> Iterator[Finding]:
             )
 
 
-def _condition(wanted: Wanted, found: Revision | None, seen: Seen) -> Iterator[Finding]:
+def _condition(wanted: WantedInstall, found: Revision | None, seen: SeenInstall) -> Iterator[Finding]:
     if found is None or seen.cluster != wanted.cluster:
         return
     if found.under_way:
@@ -326,7 +326,7 @@ def _condition(wanted: Wanted, found: Revision | None, seen: Seen) -> Iterator[F
         yield INS_007.at("cluster.cozystack", problem=problem, fix=INS_007.remedy)
 
 
-def _is_foreign(obj: Object, wanted: Wanted) -> bool:
+def _is_foreign(obj: Object, wanted: WantedInstall) -> bool:
     return _helm_owner(obj) != f"{wanted.release_namespace}/{RELEASE_NAME}"
 
 
@@ -352,11 +352,11 @@ def _account(found: Revision) -> str:
     return f"{chart}revision {found.number} {found.status} since {found.since:%Y-%m-%d %H:%M %Z}"
 
 
-def _marks(wanted: Wanted) -> str:
+def _marks(wanted: WantedInstall) -> str:
     return f"meta.helm.sh/release-name={RELEASE_NAME} meta.helm.sh/release-namespace={wanted.release_namespace}"
 
 
-def _annotate(wanted: Wanted) -> str:
+def _annotate(wanted: WantedInstall) -> str:
     return f"kubectl annotate --overwrite namespace {OPERATOR_NAMESPACE} {CLUSTER}={wanted.cluster}"
 
 

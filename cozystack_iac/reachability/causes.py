@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cozystack_iac.reachability.names import NameStanding
-from cozystack_iac.reachability.outcomes import Reach, Standing
+from cozystack_iac.reachability.outcomes import EndpointStanding, Reach
 
 
 class Cause(StrEnum):
@@ -59,7 +59,7 @@ class Blame:
 _AT_THE_INGRESS = frozenset({Reach.REACHED, Reach.STARTING, Reach.ABSENT, Reach.BROKEN, Reach.MISNAMED})
 
 
-def blame(standings: Sequence[Standing], names: Iterable[NameStanding], inside: Inside) -> Blame:
+def blame(standings: Sequence[EndpointStanding], names: Iterable[NameStanding], inside: Inside) -> Blame:
     """The one verdict, and every problem behind it."""
     lives = bool(inside.ingress) or any(s.reach in _AT_THE_INGRESS for s in standings)
     targets = tuple(_behind(standing, inside, lives) for standing in standings)
@@ -83,7 +83,7 @@ def _worst(causes: Sequence[Cause]) -> Cause:
     return next(c for c in (Cause.PLATFORM, Cause.PATH, Cause.UNKNOWN, Cause.REACHED) if c in causes)
 
 
-def _behind(standing: Standing, inside: Inside, lives: bool) -> Cause:
+def _behind(standing: EndpointStanding, inside: Inside, lives: bool) -> Cause:
     match standing.reach:
         case Reach.REACHED:
             return Cause.REACHED
@@ -97,7 +97,7 @@ def _behind(standing: Standing, inside: Inside, lives: bool) -> Cause:
             return Cause.PLATFORM if inside.ingress == 0 else Cause.UNKNOWN
 
 
-def _headline(cause: Cause, failed: Sequence[Standing], total: int) -> str:
+def _headline(cause: Cause, failed: Sequence[EndpointStanding], total: int) -> str:
     count = f"{len(failed)} of {total} probes failed"
     match cause:
         case Cause.REACHED:
@@ -147,7 +147,7 @@ def _first_steps(cause: Cause, inside: Inside) -> list[str]:
             return []
 
 
-def _not_listening(failed: Iterable[Standing], inside: Inside) -> list[str]:
+def _not_listening(failed: Iterable[EndpointStanding], inside: Inside) -> list[str]:
     """The root ingress names its addresses, and some that were probed are not among them."""
     missing = sorted({str(s.target.address) for s in failed} - inside.external) if inside.external else []
     if not missing:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from cozystack_iac import published
 from cozystack_iac.reachability import names, probes, proxies
 from cozystack_iac.reachability.names import Address, Dns, Lookup, NameStanding
-from cozystack_iac.reachability.outcomes import Standing, Target, judge
+from cozystack_iac.reachability.outcomes import Endpoint, EndpointStanding, judge_endpoint
 
 LED = 3  # addresses of somebody else's that are looked at
 SYSTEM = "system"
@@ -41,7 +41,7 @@ async def ask(wanted: Names, accepted: Collection[Address], deadline_s: float) -
 
 
 async def ask_with_fronts(
-    wanted: Names, seen: Sequence[Standing], accepted: frozenset[Address], ca: str, deadline_s: float
+    wanted: Names, seen: Sequence[EndpointStanding], accepted: frozenset[Address], ca: str, deadline_s: float
 ) -> tuple[NameStanding, ...]:
     """Every name's standing; addresses in front of the platform (a CDN, a NAT, a proxy) count once they have proven themselves.
 
@@ -63,10 +63,10 @@ async def ask_with_fronts(
     return tuple(await asyncio.gather(*(_by_proxy(name, direct[0].target, ca, deadline_s) for name in found)))
 
 
-async def probe_all(targets: Sequence[Target], ca: str, deadline_s: float) -> tuple[Standing, ...]:
+async def probe_all(targets: Sequence[Endpoint], ca: str, deadline_s: float) -> tuple[EndpointStanding, ...]:
     """Every target's standing; `ca` is the cluster's own, as PEM."""
     outcomes = await asyncio.gather(*(probes.probe(target, ca, deadline_s=deadline_s) for target in targets))
-    return tuple(judge(target, outcome) for target, outcome in zip(targets, outcomes, strict=True))
+    return tuple(judge_endpoint(target, outcome) for target, outcome in zip(targets, outcomes, strict=True))
 
 
 async def _one(wanted: Names, shown: str, accepted: Collection[Address], deadline_s: float) -> NameStanding:
@@ -77,9 +77,9 @@ async def _one(wanted: Names, shown: str, accepted: Collection[Address], deadlin
     )
     strange = bool(lookups[0].addresses) and not lookups[0].addresses & set(accepted)
     if not strange or wanted.own != SYSTEM:
-        return names.judge(shown, lookups, accepted)
+        return names.judge_name(shown, lookups, accepted)
     absolute = await probes.lookup_here(f"{name}.", deadline_s=deadline_s)
-    return names.judge(shown, lookups, accepted, absolute=absolute, search=probes.search_domains())
+    return names.judge_name(shown, lookups, accepted, absolute=absolute, search=probes.search_domains())
 
 
 async def _own(resolver: str, name: str, deadline_s: float) -> Lookup:
@@ -92,7 +92,7 @@ def _asked(shown: str) -> str:
     return shown.replace("*", names.WILDCARD_PROBE)
 
 
-async def _by_proxy(standing: NameStanding, known: Target, ca: str, deadline_s: float) -> NameStanding:
+async def _by_proxy(standing: NameStanding, known: Endpoint, ca: str, deadline_s: float) -> NameStanding:
     """Browsers behind a proxy never resolve a name themselves, so there the proxy's answer counts and no resolver's."""
     name = _asked(standing.name)
     try:
@@ -108,7 +108,7 @@ async def _by_proxy(standing: NameStanding, known: Target, ca: str, deadline_s: 
     return replace(standing, words=f"{standing.words}; through the proxy {proxy} by name: {there.words}")
 
 
-def _same_platform(tried: Standing, direct: Standing) -> bool:
+def _same_platform(tried: EndpointStanding, direct: EndpointStanding) -> bool:
     """A page at somebody's address proves nothing."""
     if tried.target.name != direct.target.name or tried.target.passthrough:
         return tried.target.passthrough and tried.ok

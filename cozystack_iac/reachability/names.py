@@ -88,7 +88,7 @@ class NameStanding:
         return f"{self.dns.value}: {self.words}"
 
 
-def judge(
+def judge_name(
     name: str,
     lookups: Sequence[Lookup],
     accepted: Collection[Address],

@@ -17,7 +17,7 @@ from cozystack_iac.reachability.served import Served
 
 
 @dataclass(frozen=True)
-class Target:
+class Endpoint:
     """One name at one address. `passthrough`: TLS ends at the Kubernetes API server, so its own CA has to sign.
 
     `by_name`: a proxy is given the name and finds the address itself, as it does for browsers.
@@ -61,10 +61,10 @@ class Outcome:
     way: str = ""
 
 
-def targets(host: str, exposed: Collection[str], addresses: Sequence[str], port: int) -> list[Target]:
+def targets(host: str, exposed: Collection[str], addresses: Sequence[str], port: int) -> list[Endpoint]:
     """Every exposed service that is looked at from outside, at every address."""
     return [
-        Target(published.name(service, host), ip_address(address), port, passthrough=service == published.API)
+        Endpoint(published.name(service, host), ip_address(address), port, passthrough=service == published.API)
         for service in published.probed(exposed)
         for address in addresses
     ]
@@ -85,10 +85,10 @@ class Reach(StrEnum):
 
 
 @dataclass(frozen=True)
-class Standing:
+class EndpointStanding:
     """One target's standing, in words for a person."""
 
-    target: Target
+    target: Endpoint
     reach: Reach
     words: str
     means: str = ""
@@ -111,20 +111,20 @@ _NAT = (
 )
 
 
-def judge(target: Target, outcome: Outcome) -> Standing:
+def judge_endpoint(target: Endpoint, outcome: Outcome) -> EndpointStanding:
     """What `outcome` proves about `target`. Total: every outcome has its meaning."""
     through = f" through the proxy {outcome.way}" if outcome.way else ""
     if outcome.failure is not None:
         words = f"{outcome.failure.value}: {outcome.detail}" if outcome.detail else outcome.failure.value
         reach, means, remedy = _unanswered(target, outcome)
-        return Standing(target, reach, words + through, means, remedy, outcome.served)
+        return EndpointStanding(target, reach, words + through, means, remedy, outcome.served)
     redirect = f" to {outcome.location}" if outcome.location else ""
     words = "no HTTP response" if outcome.status is None else f"HTTP {outcome.status}{redirect}"
     reach, means, remedy = _answered(target, outcome.status)
-    return Standing(target, reach, words + through, means, remedy, outcome.served)
+    return EndpointStanding(target, reach, words + through, means, remedy, outcome.served)
 
 
-def look_at(target: Target) -> str:
+def look_at(target: Endpoint) -> str:
     """Where a person looks when the ingress answers for `target` and what is behind it does not."""
     if target.passthrough:
         return "check `kubectl -n default get ingress kubernetes` and `kubectl -n tenant-root get pods`"
@@ -134,7 +134,7 @@ def look_at(target: Target) -> str:
 _Meaning = tuple[Reach, str, str]
 
 
-def _answered(target: Target, status: int | None) -> _Meaning:
+def _answered(target: Endpoint, status: int | None) -> _Meaning:
     if status is None:
         return Reach.BROKEN, "the port does not speak HTTP", look_at(target)
     if status in _ALIVE:
@@ -150,7 +150,7 @@ def _answered(target: Target, status: int | None) -> _Meaning:
     return Reach.BROKEN, "the name is served, but the response is not the expected one", look_at(target)
 
 
-def _unanswered(target: Target, outcome: Outcome) -> _Meaning:
+def _unanswered(target: Endpoint, outcome: Outcome) -> _Meaning:
     match outcome.failure:
         case Failure.PROXY:
             means = "this workstation's proxy closed the connection, so nothing is known about the platform"
@@ -177,7 +177,7 @@ def _unanswered(target: Target, outcome: Outcome) -> _Meaning:
             return Reach.TLS, means, "check what listens there; a proxy in between is likely"
 
 
-def _foreign_certificate(target: Target, detail: str) -> _Meaning:
+def _foreign_certificate(target: Endpoint, detail: str) -> _Meaning:
     if re.search(r"hostname mismatch|doesn't match|not valid for", detail, re.IGNORECASE):
         means = f"the Kubernetes API responds, but its certificate does not include {target.name}"
         return Reach.MISNAMED, means, f"add {target.name} to the certificate SANs (talos.extraSans)"

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from cozystack_iac.reachability import proxies, served
 from cozystack_iac.reachability.names import Address, Lookup, Said, endpoint
-from cozystack_iac.reachability.outcomes import Failure, Outcome, Target
+from cozystack_iac.reachability.outcomes import Endpoint, Failure, Outcome
 
 PROBE_S = 5.0  # as long as a person would wait for a page to start loading
 _HEADERS = 64  # more header lines than any ingress sends
@@ -24,7 +24,7 @@ _AGENT = "cozystack-iac"
 
 
 async def probe(
-    target: Target, cluster_ca: str, *, environ: Mapping[str, str] = os.environ, deadline_s: float = PROBE_S
+    target: Endpoint, cluster_ca: str, *, environ: Mapping[str, str] = os.environ, deadline_s: float = PROBE_S
 ) -> Outcome:
     """GET / of `target`, by its address, with its name in SNI and Host. Does not retry, follow or resolve anything.
 
@@ -49,7 +49,7 @@ class _Stopped(Exception):
 
 
 async def _attempt(
-    target: Target, cluster_ca: str, proxy: proxies.Proxy | None, deadline_s: float, *, verify: bool
+    target: Endpoint, cluster_ca: str, proxy: proxies.Proxy | None, deadline_s: float, *, verify: bool
 ) -> Outcome:
     try:
         async with (
@@ -85,7 +85,7 @@ def _context(ca: str, verify: bool) -> ssl.SSLContext:
 
 @asynccontextmanager
 async def _connection(
-    target: Target, context: ssl.SSLContext, proxy: proxies.Proxy | None
+    target: Endpoint, context: ssl.SSLContext, proxy: proxies.Proxy | None
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     if proxy is None:
         reader, writer = await asyncio.open_connection(
@@ -101,7 +101,7 @@ async def _connection(
         writer.transport.abort()  # the answer's body and a polite end of TLS are of no interest
 
 
-async def _tunnel(target: Target, proxy: proxies.Proxy) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _tunnel(target: Endpoint, proxy: proxies.Proxy) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection to `target` as the proxy made it. Raises _Stopped with the proxy's own words."""
     try:
         tls = _context("", True) if proxy.tls else None
@@ -126,7 +126,7 @@ async def _tunnel(target: Target, proxy: proxies.Proxy) -> tuple[asyncio.StreamR
     return reader, writer
 
 
-async def _exchange(target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Outcome:
+async def _exchange(target: Endpoint, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Outcome:
     shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     host = target.name if target.port == 443 else f"{target.name}:{target.port}"
     writer.write(

@@ -76,7 +76,7 @@ def read(der: bytes, distrust: str = "") -> Served:
     )
 
 
-def judge(name: str, served: Served, now: datetime) -> TrustStanding:
+def judge_trust(name: str, served: Served, now: datetime) -> TrustStanding:
     """What `served` is worth as the certificate of `name`."""
     ends = f"{served.ends:%Y-%m-%d}"
     look = "kubectl get certificates,orders,challenges -A"

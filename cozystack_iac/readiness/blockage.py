@@ -15,8 +15,16 @@ from cozystack_iac import diagnosis
 from cozystack_iac.diagnosis import evidence
 from cozystack_iac.kube.client import Kube
 from cozystack_iac.readiness.expected import PLATFORM
-from cozystack_iac.readiness.releases import FAILING_S, Limits, assess
-from cozystack_iac.readiness.verdicts import Judgement, QueryFailed, Since, Standing, Stuck, StuckClass, Suspended
+from cozystack_iac.readiness.releases import FAILING_S, WaitLimits, assess
+from cozystack_iac.readiness.verdicts import (
+    Judgement,
+    QueryFailed,
+    ReleaseStanding,
+    Since,
+    Stuck,
+    StuckClass,
+    Suspended,
+)
 from cozystack_iac.readiness.view import PACKAGES, View, watching
 from cozystack_iac.readiness.wording import failure
 from cozystack_iac.waiting import pause
@@ -44,8 +52,8 @@ async def unless_stuck(
 
 
 async def after_evidence(
-    kube: Kube, verdict: Stuck | Suspended, standings: Sequence[Standing], limits: Limits
-) -> Limits:
+    kube: Kube, verdict: Stuck | Suspended, standings: Sequence[ReleaseStanding], limits: WaitLimits
+) -> WaitLimits:
     """Evidence first, then the verdict: raises the failure, explained by what the cluster shows around its roots.
 
     When that shows that the first of them fails for something that passes (a registry that throttles), and had not been
@@ -61,7 +69,7 @@ async def after_evidence(
 
 
 async def _until_stuck(kube: Kube, needs: frozenset[str], failing_s: float) -> NoReturn:
-    limits = Limits(0.0, patience=failing_s / FAILING_S)
+    limits = WaitLimits(0.0, patience=failing_s / FAILING_S)
     async with watching(kube) as view:
         since = Since(started=view.seen_s())
         while True:
@@ -75,7 +83,7 @@ async def _until_stuck(kube: Kube, needs: frozenset[str], failing_s: float) -> N
             await pause(LOOK_EVERY_S)  # limits end without an event, too
 
 
-def judged(view: View, since: Since, limits: Limits) -> Judgement:
+def judged(view: View, since: Since, limits: WaitLimits) -> Judgement:
     """What is to be said of what is known now, whatever variant the platform says it is."""
     cluster, now = view.cluster(), view.seen_s()
     package = (view.objects.get(PACKAGES) or {}).get(("", PLATFORM)) or {}

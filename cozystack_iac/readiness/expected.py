@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cozystack_iac.readiness.graph import Expected
-from cozystack_iac.readiness.phases import REJECTIONS, Condition, Item, Phase, Release, ReleaseId, source_item
+from cozystack_iac.readiness.phases import REJECTIONS, Condition, HelmRelease, Item, Phase, ReleaseId, source_item
 from cozystack_iac.readiness.verdicts import QueryFailed
 
 PLATFORM = "cozystack.cozystack-platform"
@@ -215,20 +215,20 @@ class Reading:
     """Reads releases, each object once: of a thousand, one or two have changed since the last look."""
 
     def __init__(self) -> None:
-        self._known: dict[ReleaseId, tuple[Mapping[str, Any], Release]] = {}
+        self._known: dict[ReleaseId, tuple[Mapping[str, Any], HelmRelease]] = {}
 
-    def __call__(self, obj: Mapping[str, Any]) -> Release:
+    def __call__(self, obj: Mapping[str, Any]) -> HelmRelease:
         """As `Release.parse`."""
         meta = obj.get("metadata") or {}
         key = ReleaseId(str(meta.get("namespace")), str(meta.get("name")))
         known = self._known.get(key)
         if known is None or known[0] is not obj:  # a watch keeps the very objects that it was not told to change
-            known = self._known[key] = obj, Release.parse(obj)
+            known = self._known[key] = obj, HelmRelease.parse(obj)
         return known[1]
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterObjects:
     """Objects of the kinds as the API returned them; `repositories` (OCIRepository) only explain."""
 
     releases: Collection[Mapping[str, Any]]
@@ -237,8 +237,8 @@ class Cluster:
     repositories: Collection[Mapping[str, Any]] = ()
 
     def read(
-        self, platform_variant: str, parse: Callable[[Mapping[str, Any]], Release] = Release.parse
-    ) -> tuple[Collection[Release], Expected] | QueryFailed:
+        self, platform_variant: str, parse: Callable[[Mapping[str, Any]], HelmRelease] = HelmRelease.parse
+    ) -> tuple[Collection[HelmRelease], Expected] | QueryFailed:
         """What `assess` needs. One object without which the expected set is unknown makes the whole answer unknown."""
         try:
             root = next((r for r in self.releases if _is_root_tenant(r)), {})

@@ -12,8 +12,8 @@ from graphlib import CycleError, TopologicalSorter
 
 from cozystack_iac.readiness.graph import needs
 from cozystack_iac.readiness.links import RECHECK_S, SLOTS, typical_s
-from cozystack_iac.readiness.phases import Phase, Release
-from cozystack_iac.readiness.verdicts import Standing
+from cozystack_iac.readiness.phases import HelmRelease, Phase
+from cozystack_iac.readiness.verdicts import ReleaseStanding
 
 SEEN_ENOUGH = 5  # finished releases without which the pace of this install is a guess
 WORTH_COUNTING_S = 20.0  # shorter ones are all queue and polling
@@ -24,7 +24,7 @@ _STILL_RUNNING = 0.25  # of the usual duration: what a release that is over it i
 _ON_THE_WAY = frozenset({Phase.STARTING, Phase.RUNNING, Phase.WAITING, Phase.FETCHING, Phase.STALE, Phase.FAILING})
 
 
-def pace(releases: Collection[Release]) -> float | None:
+def pace(releases: Collection[HelmRelease]) -> float | None:
     """Seconds that this install needs for a usual second; None while too little has been seen.
 
     A release took from when it could start, created and its dependencies ready, until it was ready. Counted are first
@@ -45,11 +45,11 @@ def pace(releases: Collection[Release]) -> float | None:
     return seen / usual if samples >= SEEN_ENOUGH else None
 
 
-def _installed_at_once(release: Release) -> bool:
+def _installed_at_once(release: HelmRelease) -> bool:
     return release.conditions["Ready"].reason == "InstallSucceeded"  # a later attempt, or a change, is an upgrade
 
 
-def remaining_s(standings: Sequence[Standing], pace: float | None, settle_s: float = 0.0) -> float | None:
+def remaining_s(standings: Sequence[ReleaseStanding], pace: float | None, settle_s: float = 0.0) -> float | None:
     """Seconds until all are ready and settled; None when that cannot be known.
 
     It cannot be known while releases that are expected do not exist yet (what they wait for is not known either), while
@@ -78,7 +78,7 @@ def about(seconds: float | None) -> str:
     return f"about {minutes if minutes < 20 else 5 * round(minutes / 5)} min left"
 
 
-def timings(releases: Iterable[Release], writers: Mapping[str, str], origin: str) -> dict[str, int]:
+def timings(releases: Iterable[HelmRelease], writers: Mapping[str, str], origin: str) -> dict[str, int]:
     """Package -> seconds from the creation of release `origin` until its last release became ready.
 
     `writers`: release -> what writes it. From the API server's own times; a package that is not ready is left out.
@@ -96,12 +96,12 @@ def timings(releases: Iterable[Release], writers: Mapping[str, str], origin: str
     return {writer.removeprefix("Package "): round(max(0.0, at - start)) for at, writer in rows}
 
 
-def _ready_at(release: Release) -> float | None:
+def _ready_at(release: HelmRelease) -> float | None:
     ready = release.conditions.get("Ready")
     return ready.since if ready and ready.status == "True" else None
 
 
-def _predictable(standing: Standing, unready: Mapping[str, Standing], pace: float) -> bool:
+def _predictable(standing: ReleaseStanding, unready: Mapping[str, ReleaseStanding], pace: float) -> bool:
     item = standing.item
     if standing.stuck or item.phase not in _ON_THE_WAY or not item.is_release:
         return False
@@ -110,7 +110,7 @@ def _predictable(standing: Standing, unready: Mapping[str, Standing], pace: floa
     return standing.root != "" or standing.free_s <= LATE * pace * (typical_s(item.subject) + 2 * RECHECK_S)
 
 
-def _own_s(standing: Standing, pace: float) -> float:
+def _own_s(standing: ReleaseStanding, pace: float) -> float:
     usual = pace * typical_s(standing.subject)
     if standing.root or standing.item.phase is not Phase.RUNNING:
         return usual

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from cozystack_iac.readiness.phases import ON_THEIR_OWN, Item, Phase, Release, ReleaseId, is_release
+from cozystack_iac.readiness.phases import ON_THEIR_OWN, HelmRelease, Item, Phase, ReleaseId, is_release
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Expected:
     sources: Mapping[str, Item] = field(default_factory=dict)
 
 
-def gather(objects: Iterable[Release], expected: Expected, allow: Collection[str]) -> dict[str, Item]:
+def gather(objects: Iterable[HelmRelease], expected: Expected, allow: Collection[str]) -> dict[str, Item]:
     """Everything that counts, by subject; what is expected and not there counts as missing.
 
     `allow`: "namespace/name" of releases that may be suspended.

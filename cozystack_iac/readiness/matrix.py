@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from cozystack_iac.readiness.phases import Phase
-from cozystack_iac.readiness.verdicts import Standing, State
+from cozystack_iac.readiness.verdicts import ReleaseStanding, State
 
 # A package is what the worst of its releases is.
 _WORST_FIRST = (State.STUCK, State.UNKNOWN, State.SUSPENDED, State.PROGRESSING, State.STALE, State.READY)
@@ -14,7 +14,7 @@ UNOWNED = "of unknown origin"
 
 
 @dataclass(frozen=True)
-class Row:
+class ReleaseRow:
     """One package: how many of its releases are ready, its state, and what is to be said of those that are not."""
 
     package: str
@@ -24,30 +24,30 @@ class Row:
     notes: tuple[str, ...]
 
 
-def rows(standings: Iterable[Standing]) -> tuple[Row, ...]:
+def rows(standings: Iterable[ReleaseStanding]) -> tuple[ReleaseRow, ...]:
     """The worst first, then by name. Releases that charts create are rows of the release whose chart does."""
-    packages: dict[str, list[Standing]] = {}
+    packages: dict[str, list[ReleaseStanding]] = {}
     for standing in standings:
         packages.setdefault(standing.package or UNOWNED, []).append(standing)
     found = [_row(name.removeprefix("Package "), members) for name, members in packages.items()]
     return tuple(sorted(found, key=lambda row: (_WORST_FIRST.index(row.state), row.package)))
 
 
-def _row(package: str, members: Sequence[Standing]) -> Row:
+def _row(package: str, members: Sequence[ReleaseStanding]) -> ReleaseRow:
     releases = [s for s in members if s.item.is_release]
     ready = sum(s.item.phase is Phase.READY for s in releases)
     state = min((s.state for s in members), key=_WORST_FIRST.index)
     notes = tuple(_note(s) for s in members if s.item.phase is not Phase.READY)
-    return Row(package, ready, len(releases), state, notes)
+    return ReleaseRow(package, ready, len(releases), state, notes)
 
 
-def _note(standing: Standing) -> str:
+def _note(standing: ReleaseStanding) -> str:
     name = standing.subject.rpartition("/")[2]
     where = f", blocked by {standing.root}" if standing.root else ""
     return f"{name} {standing.item.words}{where}"
 
 
-def render(standings: Iterable[Standing], *, limit: int | None = None) -> str:
+def render(standings: Iterable[ReleaseStanding], *, limit: int | None = None) -> str:
     """The matrix as plain text: packages that are a reason themselves. What only waits, or is ready, is counted.
 
     `limit`: rows to show.

@@ -40,7 +40,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Release:
+class HelmRelease:
     """What matters of a HelmRelease object. `unreadable`: it exists, and what it says makes no sense (why)."""
 
     id: ReleaseId
@@ -59,7 +59,7 @@ class Release:
         return item_of(self)
 
     @classmethod
-    def parse(cls, obj: Mapping[str, Any]) -> Release:
+    def parse(cls, obj: Mapping[str, Any]) -> HelmRelease:
         """From the object as the API returns it. ValueError when not even its name can be read."""
         try:
             key = ReleaseId(str(obj["metadata"]["namespace"]), str(obj["metadata"]["name"]))
@@ -71,7 +71,7 @@ class Release:
             return cls(key, unreadable=repr(error))
 
     @classmethod
-    def _parse(cls, key: ReleaseId, obj: Mapping[str, Any]) -> Release:
+    def _parse(cls, key: ReleaseId, obj: Mapping[str, Any]) -> HelmRelease:
         meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
         needs = spec.get("dependsOn") or ()
         return cls(
@@ -154,7 +154,7 @@ def is_release(subject: str) -> bool:
     return " " not in subject
 
 
-def item_of(release: Release) -> Item:
+def item_of(release: HelmRelease) -> Item:
     """Where one release stands. A release without a Ready condition is not ready, whatever else it says."""
     ready, stalled = release.conditions.get("Ready"), release.conditions.get("Stalled")
     released = release.conditions.get("Released")

@@ -73,7 +73,7 @@ PST_006 = Rule(
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedPlatform:
     """What was asked for. `addresses`: of the root ingress, none when its load balancer has to say."""
 
     host: str
@@ -92,7 +92,7 @@ class Patience:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenPlatform:
     """Objects as the API returned them. `gaps`: kinds it did not show, and why; `away`: asking again may close them."""
 
     pods: Sequence[Object] = ()
@@ -105,7 +105,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Standing:
+class PlatformStanding:
     """`waiting`: what is not well yet, but young. Findings are final only while nothing waits."""
 
     findings: tuple[Finding, ...]
@@ -114,10 +114,12 @@ class Standing:
     certificates: int
 
 
-def judge(wanted: Wanted, seen: Seen, now: datetime, *, waited_s: float, patience: Patience) -> Standing:
+def verify(
+    wanted: WantedPlatform, seen: SeenPlatform, now: datetime, *, waited_s: float, patience: Patience
+) -> PlatformStanding:
     """How the platform stands. `waited_s`: how long somebody has been looking: then even a wrong clock excuses nothing."""
     if seen.away:
-        return Standing((), tuple(f"the list of {kind}: {why}" for kind, why in seen.gaps.items()), 0, 0)
+        return PlatformStanding((), tuple(f"the list of {kind}: {why}" for kind, why in seen.gaps.items()), 0, 0)
     found = [PST_006.at(kind, problem=why, fix=PST_006.remedy) for kind, why in seen.gaps.items()]
     waiting: list[str] = []
     unready = [w for w in workloads(seen.pods) if w.trouble]
@@ -137,7 +139,7 @@ def judge(wanted: Wanted, seen: Seen, now: datetime, *, waited_s: float, patienc
             waiting.append(f"certificate {each.subject}")
         else:
             found.append(_unissued(each, wanted))
-    return Standing(tuple(found), tuple(waiting), len(seen.pods), len(seen.issuers.certificates))
+    return PlatformStanding(tuple(found), tuple(waiting), len(seen.pods), len(seen.issuers.certificates))
 
 
 # Pods ---------------------------------------------------------------------------------------------------------------
@@ -241,7 +243,7 @@ def _blocks(workload: Workload) -> bool:
 # Root ingress -------------------------------------------------------------------------------------------------------
 
 
-def _ingress(wanted: Wanted, seen: Seen) -> Iterator[Finding]:
+def _ingress(wanted: WantedPlatform, seen: SeenPlatform) -> Iterator[Finding]:
     place = f"Service {INGRESS_NAMESPACE}/{INGRESS_SERVICE}"
     look = f"kubectl -n {INGRESS_NAMESPACE} get helmreleases,pods,services"
     if INGRESS_CLASS not in {signs.name_of(c) for c in seen.ingress_classes}:
@@ -255,7 +257,7 @@ def _ingress(wanted: Wanted, seen: Seen) -> Iterator[Finding]:
     yield from _addresses(wanted, service, place)
 
 
-def _addresses(wanted: Wanted, service: Object, place: str) -> Iterator[Finding]:
+def _addresses(wanted: WantedPlatform, service: Object, place: str) -> Iterator[Finding]:
     spec = service.get("spec") or {}
     show = f"kubectl -n {INGRESS_NAMESPACE} get service {INGRESS_SERVICE} -o yaml"
     if wanted.load_balancer:
@@ -278,7 +280,7 @@ def _addresses(wanted: Wanted, service: Object, place: str) -> Iterator[Finding]
 # Certificates -------------------------------------------------------------------------------------------------------
 
 
-def _unissued(certificate: issuance.Pending, wanted: Wanted) -> Finding:
+def _unissued(certificate: issuance.Pending, wanted: WantedPlatform) -> Finding:
     known = diagnosis.explain_sign(*certificate.chain)
     seen = next((s for s in certificate.chain if s.message), certificate.chain[-1])
     names = ", ".join(certificate.names)

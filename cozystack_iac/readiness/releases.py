@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from cozystack_iac import diagnosis
 from cozystack_iac.readiness.graph import Expected, circle, gather, needs, roots
 from cozystack_iac.readiness.links import link_of
-from cozystack_iac.readiness.phases import Item, Phase, Release
+from cozystack_iac.readiness.phases import HelmRelease, Item, Phase
 from cozystack_iac.readiness.verdicts import (
     Blocker,
     Held,
@@ -21,9 +21,9 @@ from cozystack_iac.readiness.verdicts import (
     Progressing,
     QueryFailed,
     Ready,
+    ReleaseStanding,
     Since,
     Stale,
-    Standing,
     State,
     Stuck,
     StuckClass,
@@ -45,7 +45,7 @@ _SELF_HEALING = frozenset({"tenant-root/tenant-root"})
 
 
 @dataclass(frozen=True)
-class Limits:
+class WaitLimits:
     """How patient to be. `patience`: factor on every limit above; the settling period is given as it is."""
 
     settle_s: float = 30.0  # ready has to hold this long: conditions flap when CRDs and webhooks come up
@@ -54,10 +54,12 @@ class Limits:
     noise: frozenset[str] = frozenset()  # subjects whose failure, evidence says, ends by itself while others move on
 
 
-Objects = Collection[Release] | QueryFailed
+Objects = Collection[HelmRelease] | QueryFailed
 
 
-def assess(since: Since, objects: Objects, expected: Expected | QueryFailed, now: float, limits: Limits) -> Judgement:
+def assess(
+    since: Since, objects: Objects, expected: Expected | QueryFailed, now: float, limits: WaitLimits
+) -> Judgement:
     """Whether the platform is ready. `objects`: every release that belongs to the platform, see `expected.belongs`.
 
     Ready needs every object and every expected release ready, at least `expected.floor` of them, the same set for
@@ -111,14 +113,14 @@ def _standings(
     expected: Expected,
     since: Since,
     now: float,
-    limits: Limits,
-) -> tuple[Standing, ...]:
+    limits: WaitLimits,
+) -> tuple[ReleaseStanding, ...]:
     writers = {str(release): writer for release, writer in expected.releases.items()}
     roots_of = {s: root for root in sorted(behind, key=lambda r: (len(behind[r]), r)) for s in behind[root]}
     found = []
     for subject, item in items.items():
         stuck = _stuck(item, items, since, now, limits) if subject in behind else None
-        standing = Standing(
+        standing = ReleaseStanding(
             item=item,
             state=State.STUCK if stuck else _state(item),
             package=writers.get(subject, "") if item.is_release else subject,
@@ -143,7 +145,7 @@ def _state(item: Item) -> State:
     return _STATES.get(item.phase, State.PROGRESSING)
 
 
-def _stuck(item: Item, items: Mapping[str, Item], since: Since, now: float, limits: Limits) -> StuckClass | None:
+def _stuck(item: Item, items: Mapping[str, Item], since: Since, now: float, limits: WaitLimits) -> StuckClass | None:
     """Why a root will not go on by itself any more; None while it may."""
     if item.phase in (Phase.SUSPENDED, Phase.UNREADABLE):
         return None
@@ -182,11 +184,11 @@ def _is_noise(item: Item) -> bool:
 def _verdict(
     items: Mapping[str, Item],
     behind: Mapping[str, frozenset[str]],
-    standings: Sequence[Standing],
+    standings: Sequence[ReleaseStanding],
     floor: int,
     since: Since,
     now: float,
-    limits: Limits,
+    limits: WaitLimits,
 ) -> Verdict:
     releases = [i for i in items.values() if i.is_release]
     ready, total = sum(i.phase is Phase.READY for i in releases), max(len(releases), floor)
@@ -253,7 +255,7 @@ _REPOSITORY = (
 )
 
 
-def _blocker(standing: Standing, behind: frozenset[str], items: Mapping[str, Item]) -> Blocker:
+def _blocker(standing: ReleaseStanding, behind: frozenset[str], items: Mapping[str, Item]) -> Blocker:
     item = standing.item
     says_why = item.phase not in (Phase.SUSPENDED, Phase.STALE)  # these keep the words of better days
     known = diagnosis.explain(item.subject, item.reason, item.message) if says_why else None

@@ -5,12 +5,12 @@ from __future__ import annotations
 from cozystack_iac.kube.client import Kube
 from cozystack_iac.readiness.blockage import judged
 from cozystack_iac.readiness.matrix import render
-from cozystack_iac.readiness.releases import Limits
+from cozystack_iac.readiness.releases import WaitLimits
 from cozystack_iac.readiness.verdicts import Blocker, Judgement, Ready, Since, Unknown, Unready
 from cozystack_iac.readiness.view import KINDS, View
 
 # One look knows no durations: nothing has settled, and nothing has used up its limit.
-AT_ONCE = Limits(settle_s=0.0)
+AT_ONCE = WaitLimits(settle_s=0.0)
 
 
 async def look(kubeconfig: str) -> Judgement:

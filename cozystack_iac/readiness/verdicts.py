@@ -33,7 +33,7 @@ class StuckClass(Enum):
 
 
 @dataclass(frozen=True)
-class Standing:
+class ReleaseStanding:
     """One row of the readiness matrix. `item`: where it stands and why; `root`: what holds it up, empty for roots."""
 
     item: Item
@@ -175,5 +175,5 @@ class Judgement:
     """One look: the verdict, where every subject stands, and what to remember for the next look."""
 
     verdict: Verdict
-    standings: tuple[Standing, ...]
+    standings: tuple[ReleaseStanding, ...]
     since: Since

@@ -19,7 +19,7 @@ from cozystack_iac.kube.client import (
     Unavailable,
     Unreachable,
 )
-from cozystack_iac.readiness.expected import Cluster
+from cozystack_iac.readiness.expected import ClusterObjects
 from cozystack_iac.readiness.verdicts import QueryFailed
 from cozystack_iac.waiting import pause
 
@@ -58,7 +58,7 @@ class View:
     def seen_s(self) -> float:
         return (self.clock() if self._lost_at is None else self._lost_at) - self._blind_s
 
-    def cluster(self) -> Cluster | QueryFailed:
+    def cluster(self) -> ClusterObjects | QueryFailed:
         """The objects of all kinds, or why there is no complete picture."""
         if self.away:
             return QueryFailed(f"the API server does not respond: {self.away}")
@@ -71,7 +71,7 @@ class View:
                 return QueryFailed(f"the API server does not know {ref.plural} yet")
             parts.append(list(found.values()))
         releases, packages, sources = parts
-        return Cluster(releases, packages, sources, list((self.objects.get(REPOSITORIES) or {}).values()))
+        return ClusterObjects(releases, packages, sources, list((self.objects.get(REPOSITORIES) or {}).values()))
 
     async def refresh(self, kinds: Iterable[Ref] = DECISIVE) -> None:
         """Ask for everything once more: a judgement that ends the wait must not rest on what a cut watch showed."""

@@ -9,7 +9,7 @@ from cozystack_iac.readiness.verdicts import (
     Blocker,
     Progressing,
     Ready,
-    Standing,
+    ReleaseStanding,
     Stuck,
     Suspended,
     Unknown,
@@ -50,7 +50,9 @@ def essence(verdict: Verdict) -> str:
     return f"{verdict.ready} of {verdict.total}, {verdict.reason}"
 
 
-def failure(verdict: Stuck | Suspended, standings: Sequence[Standing], evidence: Mapping[str, str]) -> StageFailed:
+def failure(
+    verdict: Stuck | Suspended, standings: Sequence[ReleaseStanding], evidence: Mapping[str, str]
+) -> StageFailed:
     """Every root with what waits for it and its cause, what the cluster shows around it, and the way out of the first."""
     roots = accounts(verdict, standings)
     details = {**roots, **evidence, PACKAGES: roots[PACKAGES]}
@@ -67,7 +69,7 @@ def failure(verdict: Stuck | Suspended, standings: Sequence[Standing], evidence:
     )
 
 
-def accounts(verdict: Verdict, standings: Sequence[Standing]) -> dict[str, str]:
+def accounts(verdict: Verdict, standings: Sequence[ReleaseStanding]) -> dict[str, str]:
     """Rows of a failure message: one per root, and the matrix below them."""
     if not isinstance(verdict, Unready):
         return {}

@@ -97,7 +97,7 @@ class ClassesFit(StageResource[ClassInputs], provider=ClassesFitProvider):
 
 
 def _judged(inputs: ClassInputs, found: list[Object]) -> list[Finding]:
-    return classes.judge(found, classes.storage_classes(inputs.pool, inputs.copies), inputs.mode, inputs.nodes)
+    return classes.judge_classes(found, classes.storage_classes(inputs.pool, inputs.copies), inputs.mode, inputs.nodes)
 
 
 async def _existing(inputs: ClassInputs, progress: Progress) -> list[Object]:

@@ -95,7 +95,7 @@ async def _confirmed(inputs: DeviceInputs, ready: set[str], offered: tuple[linst
     resolved = await _resolved(inputs)
     findings = [one for one in resolved.values() if isinstance(one, Finding)]
     for node, one in resolved.items():
-        if isinstance(one, Resolved) and node not in ready and (finding := devices.judge(one, offered)):
+        if isinstance(one, Resolved) and node not in ready and (finding := devices.judge_device(one, offered)):
             findings.append(finding)
     if findings:
         raise StageFailed(

@@ -14,14 +14,14 @@ from cozystack_iac.findings import Finding, Severity, Verdict, as_markdown
 from cozystack_iac.settings.nodes import Disk
 from cozystack_iac.stages.base import Known, Properties, StageProvider, StageResource
 from cozystack_iac.storage import ledger
-from cozystack_iac.storage.ledger import Entry, LedgerDisk
+from cozystack_iac.storage.ledger import LedgerDisk, LedgerEntry
 from cozystack_iac.talos import matrix, probe
 from cozystack_iac.talos.client import Machine
 from cozystack_iac.talos.errors import TalosError
 from cozystack_iac.talos.fleet import MachineRef
 from cozystack_iac.talos.identity import Identity
 from cozystack_iac.talos.judgement_disks import judge_disks
-from cozystack_iac.talos.probe import Answer, Facts, Standing, Target
+from cozystack_iac.talos.probe import Answer, Facts, MachineStanding, Target
 from cozystack_iac.talos.transport import Limits
 from cozystack_iac.waiting import Progress, StageFailed
 
@@ -62,7 +62,7 @@ class DiskLedgerProvider(StageProvider[LedgerInputs, LedgerOutputs]):
         if not found:
             return []
         own = [entry for look in looks for entry in look.to_judge(first=look.node not in before)]
-        findings = [*ledger.judge(own, kept), *(finding for look in looks for finding in look.traces())]
+        findings = [*ledger.judge_entries(own, kept), *(finding for look in looks for finding in look.traces())]
         print(matrix.as_text(ledger.rows(found), head=ledger.HEAD), flush=True)
         markdown = matrix.as_markdown(ledger.rows(found, between=", "), head=ledger.HEAD)
         report.add("Disks to be written", f"{markdown}\n\n{as_markdown(Verdict.of(findings)) if findings else ''}")
@@ -95,7 +95,7 @@ class DiskLedgerProvider(StageProvider[LedgerInputs, LedgerOutputs]):
         # The preview alone may be told to ask nobody; here a machine that could be asked has to answer.
         looks = await _looks(inputs.model_copy(update={"checks": "live"}), nodes)
         entries = [entry for look in looks for entry in look.entries]
-        verdict = Verdict.of(ledger.judge(entries, {look.node: look.approvals for look in looks}))
+        verdict = Verdict.of(ledger.judge_entries(entries, {look.node: look.approvals for look in looks}))
         if verdict.blocking:
             raise _refused(entries, verdict)
         return {look.node: [ledger.kept(entry) for entry in look.entries] for look in looks}
@@ -111,11 +111,11 @@ def fresh(inputs: LedgerInputs, before: Mapping[str, Sequence[Disk]]) -> list[st
 
 
 @dataclass(frozen=True)
-class Look:
+class NodeLedger:
     """One node's part of the ledger; `answer` is what its machine said, None where there is none to ask."""
 
     node: str
-    entries: tuple[Entry, ...]
+    entries: tuple[LedgerEntry, ...]
     answer: Answer | None = None
 
     @property
@@ -123,20 +123,22 @@ class Look:
         """Those that name a disk; others of this node are slips, or of disks that have left."""
         return [entry.approval for entry in self.entries if entry.approval]
 
-    def only(self, known: Sequence[Disk]) -> Look:
+    def only(self, known: Sequence[Disk]) -> NodeLedger:
         """Without the disks that are in the ledger already: they are not going to be written."""
         return replace(self, entries=tuple(entry for entry in self.entries if entry.wanted not in known))
 
     @property
     def ours(self) -> bool:
         """Whether this cluster has configured the machine; one that it has not is judged by the gate of the machines, too."""
-        return self.answer is not None and self.answer.standing is Standing.OURS
+        return self.answer is not None and self.answer.standing is MachineStanding.OURS
 
-    def to_judge(self, *, first: bool) -> list[Entry]:
+    def to_judge(self, *, first: bool) -> list[LedgerEntry]:
         """What a preview says here. Of a machine that is new to the cluster the gate says what is missing, and why."""
         gates = first and self.answer is not None and not self.ours
         return [
-            e for e in self.entries if not (gates and e.standing in (ledger.Standing.NOT_ONE, ledger.Standing.UNREAD))
+            e
+            for e in self.entries
+            if not (gates and e.standing in (ledger.EntryStanding.NOT_ONE, ledger.EntryStanding.UNREAD))
         ]
 
     def traces(self) -> list[Finding]:
@@ -151,7 +153,7 @@ class Look:
 _IDENTITY = frozenset({"DSK-003", "DSK-004", "DSK-005"})  # the ledger has its own words for these
 
 
-async def _looks(inputs: LedgerInputs, nodes: Iterable[str]) -> list[Look]:
+async def _looks(inputs: LedgerInputs, nodes: Iterable[str]) -> list[NodeLedger]:
     """The ledger of each of `nodes`, all machines asked at once. Never raises."""
     nodes = list(nodes)
     machines = {machine.name: machine for machine in inputs.machines if inputs.checks == "live"}
@@ -165,13 +167,13 @@ async def _looks(inputs: LedgerInputs, nodes: Iterable[str]) -> list[Look]:
     return [_look(inputs, node, by_node.get(node)) for node in nodes]
 
 
-def _look(inputs: LedgerInputs, node: str, answer: Answer | None) -> Look:
+def _look(inputs: LedgerInputs, node: str, answer: Answer | None) -> NodeLedger:
     disks, place, approved = inputs.disks[node], inputs.places.get(node, node), inputs.approved.get(node, [])
     if answer is None:
-        return Look(node, ledger.entries(node, place, disks, approved, None))
+        return NodeLedger(node, ledger.entries(node, place, disks, approved, None))
     if answer.facts is None:
-        return Look(node, ledger.unread(node, place, disks, answer.seen), answer)
-    return Look(node, ledger.entries(node, place, disks, approved, answer.facts.disks), answer)
+        return NodeLedger(node, ledger.unread(node, place, disks, answer.seen), answer)
+    return NodeLedger(node, ledger.entries(node, place, disks, approved, answer.facts.disks), answer)
 
 
 def _target(machine: MachineRef, place: str, disks: Sequence[Disk]) -> Target:
@@ -182,7 +184,7 @@ def _target(machine: MachineRef, place: str, disks: Sequence[Disk]) -> Target:
 async def _complete(inputs: LedgerInputs, answer: Answer, limits: Limits) -> Answer:
     """A machine that this cluster has configured says what it has only to us."""
     identity = inputs.identity
-    if answer.standing is not Standing.OURS or identity is None:
+    if answer.standing is not MachineStanding.OURS or identity is None:
         return answer
     port = answer.target.port
     client = Machine(answer.at, identity=identity, port=port, deadline_s=inputs.deadline_s, limits=limits)
@@ -194,7 +196,7 @@ async def _complete(inputs: LedgerInputs, answer: Answer, limits: Limits) -> Ans
     return replace(answer, facts=Facts("", system, disks, volumes, links=(), addresses=()))
 
 
-def _refused(entries: Sequence[Entry], verdict: Verdict) -> StageFailed:
+def _refused(entries: Sequence[LedgerEntry], verdict: Verdict) -> StageFailed:
     errors = [finding for finding in verdict if finding.severity is Severity.ERROR]
     return StageFailed(
         "The disks found are not the approved disks.",

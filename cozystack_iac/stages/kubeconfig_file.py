@@ -52,7 +52,7 @@ class KubeconfigFileProvider(StageProvider[FileInputs, FileOutputs]):
         findings = list(_file_findings(new.path))
         with contextlib.suppress(BadKubeconfig):
             certificate = parse(new.kubeconfig).client_certificate_pem
-            findings += certificates.judge(
+            findings += certificates.judge_expiry(
                 "the kubeconfig's client certificate", certificate, _PLACE, datetime.now(UTC)
             )
         return findings

@@ -59,7 +59,9 @@ class MachineConfigRolloutProvider(StageProvider[RolloutInputs, RolloutOutputs])
             report.add("Machine configurations", report.fenced(text))
         certificate = new.client_configuration.get("clientCertificate")
         return list(
-            certificates.judge("the Talos client certificate", certificate, "the machine secrets", datetime.now(UTC))
+            certificates.judge_expiry(
+                "the Talos client certificate", certificate, "the machine secrets", datetime.now(UTC)
+            )
         )
 
     async def establish(self, inputs: RolloutInputs, progress: Progress) -> RolloutOutputs:

@@ -12,8 +12,8 @@ from cozystack_iac.findings import Finding, Severity, Verdict, as_markdown
 from cozystack_iac.stages.base import Known, Properties, StageProvider, StageResource
 from cozystack_iac.talos import boot, matrix
 from cozystack_iac.talos.identity import Identity
-from cozystack_iac.talos.judgement import judge, skipped
-from cozystack_iac.talos.probe import Answer, Standing, Target, ask_all
+from cozystack_iac.talos.judgement import judge_machines, skipped
+from cozystack_iac.talos.probe import Answer, MachineStanding, Target, ask_all
 from cozystack_iac.waiting import Progress, StageFailed
 
 
@@ -65,13 +65,13 @@ class NodeProbeProvider(StageProvider[ProbeInputs, ProbeOutputs]):
             report.add("Machines", f"{finding.problem}: {finding.why}")
             return [finding]
         answers = await ask_all(machines, deadline_s=new.deadline_s, identity=new.identity)
-        findings = judge(answers, new.talos)
+        findings = judge_machines(answers, new.talos)
         table = matrix.rows(answers, findings)
         print(matrix.as_text(matrix.telling(table)), flush=True)
         report.add(
             "Machines", f"{matrix.as_markdown(table)}\n\n{as_markdown(Verdict.of(findings)) if findings else ''}"
         )
-        if any(a.standing not in (Standing.MAINTENANCE, Standing.OURS) for a in answers):
+        if any(a.standing not in (MachineStanding.MAINTENANCE, MachineStanding.OURS) for a in answers):
             print(boot.guidance(new.cozystack, new.talos, image=new.image), flush=True)
         return findings
 
@@ -96,7 +96,7 @@ class NodeProbeProvider(StageProvider[ProbeInputs, ProbeOutputs]):
             return {}
         progress.say(f"checking {len(machines)} machines")
         answers = await ask_all(machines, deadline_s=inputs.deadline_s, identity=inputs.identity)
-        verdict = Verdict.of(judge(answers, inputs.talos))
+        verdict = Verdict.of(judge_machines(answers, inputs.talos))
         if verdict.blocking:
             raise _refused(answers, verdict)
         progress.say(f"{len(machines)} machines are ready")

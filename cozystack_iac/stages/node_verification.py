@@ -14,7 +14,16 @@ from cozystack_iac.stages.talos_upgrade import silent
 from cozystack_iac.talos import matrix
 from cozystack_iac.talos.fleet import Fleet, MachineRef
 from cozystack_iac.talos.inspection import inspect
-from cozystack_iac.talos.verification import HEAD, VRF_001, Row, Seen, Unanswered, Wanted, judge, rows
+from cozystack_iac.talos.verification import (
+    HEAD,
+    VRF_001,
+    SeenMachine,
+    Unanswered,
+    VerificationRow,
+    WantedMachine,
+    rows,
+    verify,
+)
 from cozystack_iac.waiting import Progress, StageFailed, pause
 
 LOOK_EVERY_S = 0.5  # machines that still start have no way to say that they are done
@@ -22,7 +31,7 @@ LOOK_EVERY_S = 0.5  # machines that still start have no way to say that they are
 
 class VerificationInputs(Properties):
     machines: list[MachineRef]
-    wanted: dict[str, Wanted]  # by machine
+    wanted: dict[str, WantedMachine]  # by machine
     virtual: list[str]  # every virtual address of the site
     revision: str = ""  # of the machines' configurations: another one is verified again
     client_configuration: dict[str, str] = Field(repr=False)
@@ -54,7 +63,7 @@ class NodeVerificationProvider(StageProvider[VerificationInputs, VerificationOut
     async def establish(self, inputs: VerificationInputs, progress: Progress) -> VerificationOutputs:
         progress.say(f"checking {len(inputs.machines)} machines")
         seen = await _settled(inputs, progress)
-        findings = judge(seen, inputs.wanted, inputs.virtual)
+        findings = verify(seen, inputs.wanted, inputs.virtual)
         table = rows(seen, inputs.wanted, findings)
         report.add("Machines, verified", matrix.as_markdown(table, head=HEAD))
         if any(finding.severity is ERROR for finding in findings):
@@ -70,7 +79,7 @@ class NodeVerificationProvider(StageProvider[VerificationInputs, VerificationOut
         states = {one.machine.name: one.status.why for one in seen if isinstance(one.status, Unanswered)}
         if seen and len(states) == len(seen):
             raise silent(states)
-        now = _verified(seen, inputs, judge(seen, inputs.wanted, inputs.virtual))
+        now = _verified(seen, inputs, verify(seen, inputs.wanted, inputs.virtual))
         return now if now.members else now.model_copy(update={"members": outputs.members})
 
     def drifted(self, inputs: VerificationInputs, outputs: VerificationOutputs) -> bool:
@@ -84,10 +93,10 @@ class NodeVerification(StageResource[VerificationInputs], provider=NodeVerificat
     pass
 
 
-async def _settled(inputs: VerificationInputs, progress: Progress) -> tuple[Seen, ...]:
+async def _settled(inputs: VerificationInputs, progress: Progress) -> tuple[SeenMachine, ...]:
     """The machines' answers, once all of them run and say everything; what there is when the budget is used up."""
     fleet = Fleet.of(inputs.machines, inputs.client_configuration)
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[SeenMachine, ...] = ()
     try:
         async with asyncio.timeout(inputs.deadline_s):
             while True:
@@ -99,10 +108,10 @@ async def _settled(inputs: VerificationInputs, progress: Progress) -> tuple[Seen
                 await pause(LOOK_EVERY_S)
     except TimeoutError:
         away = Unanswered("timed out")
-        return seen or tuple(Seen(m, away, away, away, away, away, away, away, away) for m in inputs.machines)
+        return seen or tuple(SeenMachine(m, away, away, away, away, away, away, away, away) for m in inputs.machines)
 
 
-def _refused(table: Sequence[Row], findings: Sequence[Finding]) -> StageFailed:
+def _refused(table: Sequence[VerificationRow], findings: Sequence[Finding]) -> StageFailed:
     errors = [finding for finding in findings if finding.severity is ERROR]
     shown = {f"{number}. {f.code} {f.path}": f"{f.problem}; {f.fix}" for number, f in enumerate(errors[:20], 1)}
     return StageFailed(
@@ -116,7 +125,9 @@ def _refused(table: Sequence[Row], findings: Sequence[Finding]) -> StageFailed:
     )
 
 
-def _verified(seen: Sequence[Seen], inputs: VerificationInputs, findings: Sequence[Finding]) -> VerificationOutputs:
+def _verified(
+    seen: Sequence[SeenMachine], inputs: VerificationInputs, findings: Sequence[Finding]
+) -> VerificationOutputs:
     made = {}
     for one in seen:
         wanted = inputs.wanted[one.machine.name]

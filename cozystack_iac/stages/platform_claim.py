@@ -16,7 +16,7 @@ from pydantic import Field
 from cozystack_iac.findings import ERROR, WARNING, Finding, Rule, block
 from cozystack_iac.kube.client import Conflict, Kube, KubeError, NotFound, Object, Ref, Unavailable, Unreachable
 from cozystack_iac.platform import claim, helm_records
-from cozystack_iac.platform.claim import CLUSTER, RELEASE, Seen, Wanted
+from cozystack_iac.platform.claim import CLUSTER, RELEASE, SeenInstall, WantedInstall
 from cozystack_iac.platform.helm_records import Revision
 from cozystack_iac.platform.installer import OPERATOR_NAMESPACE, RELEASE_NAME
 from cozystack_iac.stages.base import Known, Properties, StageProvider, StageResource
@@ -85,7 +85,7 @@ class PlatformClaimProvider(StageProvider[ClaimInputs, ClaimOutputs]):
         before = known is not None and known.oidc
         try:
             async with Kube.connect(new.kubeconfig) as kube:
-                return list(claim.judge(_wanted(new), await look(kube, new), oidc_before=before))
+                return list(claim.objections(_wanted(new), await look(kube, new), oidc_before=before))
         except KubeError as error:
             if known is not None:
                 return []  # what this stack claimed stays claimed; the stages that need the cluster will say so
@@ -117,7 +117,7 @@ class PlatformClaimProvider(StageProvider[ClaimInputs, ClaimOutputs]):
 
     async def observe(self, inputs: ClaimInputs, outputs: ClaimOutputs) -> ClaimOutputs | None:
         async with Kube.connect(inputs.kubeconfig) as kube:
-            seen = Seen(namespace=await kube.find(claim.NAMESPACE))
+            seen = SeenInstall(namespace=await kube.find(claim.NAMESPACE))
             legacy = (await kube.find(claim.LEGACY) or {}).get("data") or {}
         lost = [key for key, value in inputs.legacy_write.items() if legacy.get(key) != value]
         claimed = seen.cluster if not lost else f"without {', '.join(lost)}"
@@ -171,7 +171,7 @@ class PlatformClaim(StageResource[ClaimInputs], provider=PlatformClaimProvider):
     pass
 
 
-async def look(kube: Kube, inputs: ClaimInputs) -> Seen:
+async def look(kube: Kube, inputs: ClaimInputs) -> SeenInstall:
     """Everything that can stand in the way of the installer, and nothing else. Raises KubeError."""
     objects = {ref: found for ref in claim.CHART_OBJECTS if (found := await kube.find(ref)) is not None}
     namespace = await kube.find(claim.NAMESPACE)
@@ -179,7 +179,7 @@ async def look(kube: Kube, inputs: ClaimInputs) -> Seen:
     releases = {(inputs.release_namespace, RELEASE_NAME), *owners}
     newest = [await _newest(kube, *release) for release in sorted(releases)]
     ours = any(one is not None and one.release == f"{inputs.release_namespace}/{RELEASE_NAME}" for one in newest)
-    return Seen(
+    return SeenInstall(
         namespace=namespace,
         objects=objects,
         revisions=tuple(one for one in newest if one is not None),
@@ -213,8 +213,8 @@ async def _stuck(inputs: ClaimInputs, before: str) -> str:
     return f"{found.release} {found.number} {found.status}" if found else ""
 
 
-def _refuse(wanted: Wanted, seen: Seen, oidc_before: bool) -> None:
-    findings = [f for f in claim.judge(wanted, seen, oidc_before=oidc_before) if f.severity is ERROR]
+def _refuse(wanted: WantedInstall, seen: SeenInstall, oidc_before: bool) -> None:
+    findings = [f for f in claim.objections(wanted, seen, oidc_before=oidc_before) if f.severity is ERROR]
     if findings:
         raise StageFailed(
             f"The platform cannot be installed as configured: {', '.join(sorted({f.code for f in findings}))}.",
@@ -224,7 +224,7 @@ def _refuse(wanted: Wanted, seen: Seen, oidc_before: bool) -> None:
         )
 
 
-async def _mark(kube: Kube, wanted: Wanted, seen: Seen, fresh: bool) -> None:
+async def _mark(kube: Kube, wanted: WantedInstall, seen: SeenInstall, fresh: bool) -> None:
     """Namespace and unowned objects get their marks; whoever objected has been heard before."""
     helm = wanted.helm_marks
     helms_label = {"app.kubernetes.io/managed-by": helm.pop("app.kubernetes.io/managed-by")}
@@ -254,12 +254,12 @@ async def _write_legacy(kube: Kube, inputs: ClaimInputs) -> None:
     await kube.apply(claim.LEGACY, body, force=True)
 
 
-async def _give_back(kube: Kube, wanted: Wanted, progress: Progress) -> str:
+async def _give_back(kube: Kube, wanted: WantedInstall, progress: Progress) -> str:
     """Restate our revision so that Helm goes on from it; the revision, empty when nothing had to be done."""
     secrets = await _revisions(kube, wanted.release_namespace, RELEASE_NAME)
     last = helm_records.last(secrets)
     namespace = await kube.find(claim.NAMESPACE)
-    stuck = claim.stuck(wanted, Seen(namespace=namespace, revisions=(last,) if last else ()))
+    stuck = claim.stuck(wanted, SeenInstall(namespace=namespace, revisions=(last,) if last else ()))
     if stuck is None:
         return ""
     why = INTERRUPTED if stuck.under_way else HANDED_OVER
@@ -281,7 +281,7 @@ def _younger(found: Revision) -> bool:
     return found.under_way and datetime.now(UTC) - found.since < timedelta(seconds=patience(PATIENCE_S))
 
 
-async def _last(kube: Kube, wanted: Wanted) -> Revision | None:
+async def _last(kube: Kube, wanted: WantedInstall) -> Revision | None:
     return await _newest(kube, wanted.release_namespace, RELEASE_NAME)
 
 
@@ -296,8 +296,8 @@ async def _revisions(kube: Kube, namespace: str, name: str) -> list[Object]:
         return []
 
 
-def _wanted(inputs: ClaimInputs) -> Wanted:
-    return Wanted(
+def _wanted(inputs: ClaimInputs) -> WantedInstall:
+    return WantedInstall(
         cluster=inputs.cluster,
         release_namespace=inputs.release_namespace,
         brings_namespace=inputs.brings_namespace,

@@ -11,15 +11,15 @@ from pydantic import Field
 from cozystack_iac.kube.client import Kube, KubeError
 from cozystack_iac.readiness import forecast
 from cozystack_iac.readiness.blockage import after_evidence
-from cozystack_iac.readiness.expected import Cluster, Reading
-from cozystack_iac.readiness.phases import Release
-from cozystack_iac.readiness.releases import FAILING_S, Limits, assess
+from cozystack_iac.readiness.expected import ClusterObjects, Reading
+from cozystack_iac.readiness.phases import HelmRelease
+from cozystack_iac.readiness.releases import FAILING_S, WaitLimits, assess
 from cozystack_iac.readiness.verdicts import (
     Judgement,
     QueryFailed,
     Ready,
+    ReleaseStanding,
     Since,
-    Standing,
     Stuck,
     Suspended,
     Unknown,
@@ -151,13 +151,13 @@ class _Wait:
         self._view = view
         self._variant = inputs.variant
         allow = frozenset(inputs.allow_suspended)
-        self.limits = Limits(inputs.settle_s, patience=inputs.failing_s / FAILING_S, allow_suspended=allow)
+        self.limits = WaitLimits(inputs.settle_s, patience=inputs.failing_s / FAILING_S, allow_suspended=allow)
         self._since = Since(started=view.seen_s())
         self._reading = Reading()
-        self._releases: Collection[Release] = ()
+        self._releases: Collection[HelmRelease] = ()
         self._writers: dict[str, str] = {}
         self._verdict: Verdict = Unknown("no part of the platform has been seen yet")
-        self.standings: tuple[Standing, ...] = ()
+        self.standings: tuple[ReleaseStanding, ...] = ()
 
     def look(self) -> Verdict:
         refused = self._view.refused
@@ -172,7 +172,7 @@ class _Wait:
         self._since, self.standings, self._verdict = judgement.since, judgement.standings, judgement.verdict
         return judgement.verdict
 
-    def _assess(self, cluster: Cluster | QueryFailed) -> Judgement:
+    def _assess(self, cluster: ClusterObjects | QueryFailed) -> Judgement:
         now = self._view.seen_s()
         read = cluster if isinstance(cluster, QueryFailed) else cluster.read(self._variant, self._reading)
         if isinstance(read, QueryFailed):

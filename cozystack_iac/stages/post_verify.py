@@ -12,7 +12,14 @@ from cozystack_iac import report
 from cozystack_iac.diagnosis import evidence
 from cozystack_iac.findings import ERROR, Finding, Verdict, as_markdown, block
 from cozystack_iac.kube.client import Kube, Ref
-from cozystack_iac.readiness.postverify import INGRESS_NAMESPACE, Patience, Seen, Standing, Wanted, judge
+from cozystack_iac.readiness.postverify import (
+    INGRESS_NAMESPACE,
+    Patience,
+    PlatformStanding,
+    SeenPlatform,
+    WantedPlatform,
+    verify,
+)
 from cozystack_iac.stages.base import Properties, StageProvider, StageResource
 from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds, pause
 
@@ -64,7 +71,7 @@ class PostVerifyProvider(StageProvider[PostVerifyInputs, PostVerifyOutputs]):
     matters = frozenset({"host", "ingress", "addresses", "load_balancer", "sign_on", "revision"})
 
     async def establish(self, inputs: PostVerifyInputs, progress: Progress) -> PostVerifyOutputs:
-        started, standing = time.monotonic(), Standing((), ("the first answer",), 0, 0)
+        started, standing = time.monotonic(), PlatformStanding((), ("the first answer",), 0, 0)
 
         def expired() -> StageFailed:
             return _failed(standing.findings, standing.waiting, f"timed out after {format_seconds(inputs.deadline_s)}")
@@ -105,11 +112,11 @@ class PostVerify(StageResource[PostVerifyInputs], provider=PostVerifyProvider):
     pass
 
 
-async def look(kube: Kube, inputs: PostVerifyInputs, *, waited_s: float) -> tuple[Standing, dict[str, str]]:
+async def look(kube: Kube, inputs: PostVerifyInputs, *, waited_s: float) -> tuple[PlatformStanding, dict[str, str]]:
     """One look at everything, and what could not be seen."""
     answers = evidence.Answers()
     await evidence.ask(kube, KINDS, answers)
-    seen = Seen(
+    seen = SeenPlatform(
         pods=[p for p in answers.of("pods") if evidence.is_platform(p)],
         services=answers.of("services"),
         slices=answers.of("endpoint slices"),
@@ -118,12 +125,12 @@ async def look(kube: Kube, inputs: PostVerifyInputs, *, waited_s: float) -> tupl
         gaps=answers.gaps,
         away=answers.away,
     )
-    wanted = Wanted(inputs.host, inputs.ingress, tuple(inputs.addresses), inputs.load_balancer, inputs.sign_on)
+    wanted = WantedPlatform(inputs.host, inputs.ingress, tuple(inputs.addresses), inputs.load_balancer, inputs.sign_on)
     patience = Patience(inputs.pods_s, inputs.certificates_s)
-    return judge(wanted, seen, datetime.now(UTC), waited_s=waited_s, patience=patience), answers.gaps
+    return verify(wanted, seen, datetime.now(UTC), waited_s=waited_s, patience=patience), answers.gaps
 
 
-def _outputs(standing: Standing, seconds: int) -> PostVerifyOutputs:
+def _outputs(standing: PlatformStanding, seconds: int) -> PostVerifyOutputs:
     said = [(f.severity, f"{f.code} {f.path}: {f.problem}") for f in standing.findings]
     return PostVerifyOutputs(
         pods=standing.pods,

@@ -20,7 +20,7 @@ from cozystack_iac.reachability import probes, served
 from cozystack_iac.reachability.causes import Blame, Cause, Inside, blame
 from cozystack_iac.reachability.name_probes import SYSTEM, Names, ask, ask_with_fronts, probe_all
 from cozystack_iac.reachability.names import Address, NameStanding
-from cozystack_iac.reachability.outcomes import Reach, Standing, Target, targets
+from cozystack_iac.reachability.outcomes import Endpoint, EndpointStanding, Reach, targets
 from cozystack_iac.stages.base import Properties, StageProvider, StageResource
 from cozystack_iac.waiting import Progress, StageFailed, budget, call_limit, format_seconds, pause
 
@@ -130,8 +130,8 @@ class _Wait:
 
     def __init__(self, inputs: ReachInputs) -> None:
         self._inputs = inputs
-        self._since: dict[Target, float] = {}
-        self.seen: tuple[Standing, ...] = ()
+        self._since: dict[Endpoint, float] = {}
+        self.seen: tuple[EndpointStanding, ...] = ()
 
     async def settle(self, progress: Progress) -> str:
         """Empty when everything answers; otherwise why waiting on was given up."""
@@ -148,7 +148,7 @@ class _Wait:
             progress.say("; ".join(f"{s.target}: {s.words}" for s in open_[:SHOWN]))
             await pause(PROBE_EVERY_S)
 
-    def _too_long(self, standing: Standing) -> bool:
+    def _too_long(self, standing: EndpointStanding) -> bool:
         """Whether an answer that is none has stood for so long that it will not change by itself."""
         if standing.reach in UNWATCHED:
             self._since.pop(standing.target, None)
@@ -165,11 +165,11 @@ def _unasked(inputs: ReachInputs) -> str:
 # Addresses ----------------------------------------------------------------------------------------------------------
 
 
-def _given(inputs: ReachInputs, addresses: Sequence[str]) -> list[Target]:
+def _given(inputs: ReachInputs, addresses: Sequence[str]) -> list[Endpoint]:
     return targets(inputs.host, inputs.exposed, addresses, inputs.port)
 
 
-async def _targets(inputs: ReachInputs, progress: Progress) -> list[Target]:
+async def _targets(inputs: ReachInputs, progress: Progress) -> list[Endpoint]:
     addresses = inputs.addresses
     if addresses:
         return _given(inputs, addresses)
@@ -214,7 +214,7 @@ def _asked(inputs: ReachInputs) -> Names:
     return Names(inputs.host, (*labels, *sign_in), inputs.resolver, tuple(inputs.resolvers))
 
 
-async def _resolved(inputs: ReachInputs, seen: Sequence[Standing]) -> tuple[NameStanding, ...]:
+async def _resolved(inputs: ReachInputs, seen: Sequence[EndpointStanding]) -> tuple[NameStanding, ...]:
     accepted = _accepted(inputs, {str(s.target.address) for s in seen} or inputs.addresses)
     if not accepted:
         return ()
@@ -248,7 +248,9 @@ async def _ready(kube: Kube, namespace: str, service: str) -> int:
 # Words --------------------------------------------------------------------------------------------------------------
 
 
-def _report(seen: Sequence[Standing], found: Sequence[NameStanding], verdict: Blame, seconds: int) -> ReachOutputs:
+def _report(
+    seen: Sequence[EndpointStanding], found: Sequence[NameStanding], verdict: Blame, seconds: int
+) -> ReachOutputs:
     wrong = ", ".join(f"{n.name} {n.dns.value}" for n in found if not n.ok)
     return ReachOutputs(
         reached={str(s.target): s.words for s in seen},
@@ -259,14 +261,14 @@ def _report(seen: Sequence[Standing], found: Sequence[NameStanding], verdict: Bl
     )
 
 
-def _certificates(seen: Sequence[Standing]) -> dict[str, served.TrustStanding]:
+def _certificates(seen: Sequence[EndpointStanding]) -> dict[str, served.TrustStanding]:
     """Of the names whose certificate is for browsers; the API's is signed by the cluster and judged by the probe."""
     now = datetime.now(UTC)
     browsed = [s for s in seen if not s.target.passthrough]
-    return {s.target.name: served.judge(s.target.name, s.served, now) for s in browsed if s.served}
+    return {s.target.name: served.judge_trust(s.target.name, s.served, now) for s in browsed if s.served}
 
 
-def _remarks(seen: Sequence[Standing], found: Sequence[NameStanding]) -> list[str]:
+def _remarks(seen: Sequence[EndpointStanding], found: Sequence[NameStanding]) -> list[str]:
     """What stops nothing and somebody should know."""
     wrong = [f"{n.name} {n}; {n.remedy}" for n in found if not n.ok]
     shown = _certificates(seen).items()

@@ -10,13 +10,13 @@ from pydantic import Field
 from cozystack_iac.membership.upgrade import Running, Upgrade, reason
 from cozystack_iac.stages.base import Properties, StageProvider, StageResource
 from cozystack_iac.talos.fleet import Fleet, MachineRef
-from cozystack_iac.talos.verification import Wanted
+from cozystack_iac.talos.verification import WantedMachine
 from cozystack_iac.waiting import Progress, StageFailed
 
 
 class UpgradeInputs(Properties):
     machines: list[MachineRef]
-    wanted: dict[str, Wanted]  # by machine
+    wanted: dict[str, WantedMachine]  # by machine
     settled: bool  # whether every machine has its configuration; False before a rollout
     client_configuration: dict[str, str] = Field(repr=False)
     deadline_s: float  # of one machine's upgrade

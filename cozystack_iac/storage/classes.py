@@ -131,7 +131,7 @@ def missing(existing: Iterable[Mapping[str, Any]], wanted: Iterable[Mapping[str,
 # What is there already ------------------------------------------------------------------------------------------------
 
 
-def judge(
+def judge_classes(
     existing: Iterable[Mapping[str, Any]],
     wanted: Sequence[Mapping[str, Any]],
     mode: Literal["create", "adopt"],

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cozystack_iac.findings import ERROR, Finding, Rule
-from cozystack_iac.settings.nodes import Disk as Wanted
+from cozystack_iac.settings.nodes import Disk
 from cozystack_iac.storage.linstor import DeviceRow
 from cozystack_iac.talos.disk_selection import Unjudged, matching
-from cozystack_iac.talos.machine import Disk
+from cozystack_iac.talos.machine import ReportedDisk
 
 BY_ID = "/dev/disk/by-id/"
 
@@ -51,7 +51,7 @@ class Resolved:
     wwid: str = ""
 
 
-def on_talos(node: str, wanted: Wanted, disks: Iterable[Disk]) -> Resolved | Finding:
+def on_talos(node: str, wanted: Disk, disks: Iterable[ReportedDisk]) -> Resolved | Finding:
     """The wanted disk as the machine reports it now, or why it is not the one."""
     there = tuple(disks)
     try:
@@ -76,7 +76,7 @@ def on_talos(node: str, wanted: Wanted, disks: Iterable[Disk]) -> Resolved | Fin
     return Resolved(node, link, disk.path, disk.serial, disk.wwid)
 
 
-def as_written(node: str, wanted: Wanted) -> Resolved | Finding:
+def as_written(node: str, wanted: Disk) -> Resolved | Finding:
     """The wanted disk by the stack file alone, for hosts whose disks nobody can ask about."""
     link = _link(wanted)
     if not link:
@@ -84,11 +84,11 @@ def as_written(node: str, wanted: Wanted) -> Resolved | Finding:
     return Resolved(node, link, "", wanted.serial or "", wanted.wwid or "")
 
 
-def _link(wanted: Wanted) -> str:
+def _link(wanted: Disk) -> str:
     return BY_ID + wanted.by_id.removeprefix(BY_ID) if wanted.by_id else ""
 
 
-def judge(disk: Resolved, offered: Sequence[DeviceRow]) -> Finding | None:
+def judge_device(disk: Resolved, offered: Sequence[DeviceRow]) -> Finding | None:
     """Why LINSTOR must not be given the disk; None when LINSTOR itself lists it as empty."""
     here = [row for row in offered if row.node == disk.node]
     matches = [row for row in here if _is(disk, row)]

@@ -16,9 +16,9 @@ from enum import StrEnum
 from pydantic import BaseModel, ConfigDict
 
 from cozystack_iac.findings import ERROR, NOTE, Finding, Rule
-from cozystack_iac.settings.nodes import Disk as Wanted
+from cozystack_iac.settings.nodes import Disk
 from cozystack_iac.talos.disk_selection import Unjudged, matching
-from cozystack_iac.talos.machine import Disk, size
+from cozystack_iac.talos.machine import ReportedDisk, size
 
 BY_ID = "/dev/disk/by-id/"
 APPROVALS = "cozystack:storage.approvedDisks"
@@ -59,7 +59,7 @@ LED_004 = Rule(
 )
 
 
-class Standing(StrEnum):
+class EntryStanding(StrEnum):
     """What is known of one disk of the stack file."""
 
     APPROVED = "approved"
@@ -70,14 +70,14 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """One disk of the stack file. `disk`: what the machine reports, once it has said so; `approval`: the identity that counts."""
 
     node: str
     place: str
-    wanted: Wanted
-    standing: Standing
-    disk: Disk | None = None
+    wanted: Disk
+    standing: EntryStanding
+    disk: ReportedDisk | None = None
     approval: str = ""
     detail: str = ""
 
@@ -99,7 +99,7 @@ class LedgerDisk(BaseModel):
 
 
 @dataclass(frozen=True)
-class Row:
+class LedgerRow:
     """One line of the table; all texts."""
 
     node: str
@@ -109,13 +109,13 @@ class Row:
     approval: str
 
 
-def identities(disk: Disk) -> tuple[str, ...]:
+def identities(disk: ReportedDisk) -> tuple[str, ...]:
     """Everything a disk may be approved by, the best first."""
     links = sorted(link.removeprefix(BY_ID) for link in disk.symlinks if link.startswith(BY_ID))
     return tuple(text for text in (disk.wwid, disk.serial, *links) if text)
 
 
-def spoken(wanted: Wanted) -> tuple[str, ...]:
+def spoken(wanted: Disk) -> tuple[str, ...]:
     """The identities that the stack file itself names; an expression is none."""
     return tuple(value.removeprefix(BY_ID) for kind, value in wanted.identities if kind != "selector")
 
@@ -127,57 +127,65 @@ def approval(approved: Iterable[str], own: Iterable[str]) -> str:
 
 
 def entries(
-    node: str, place: str, wanted: Sequence[Wanted], approved: Sequence[str], disks: Sequence[Disk] | None
-) -> tuple[Entry, ...]:
+    node: str, place: str, wanted: Sequence[Disk], approved: Sequence[str], disks: Sequence[ReportedDisk] | None
+) -> tuple[LedgerEntry, ...]:
     """The ledger of one node. `disks`: what its machine reports; None where there is nobody to ask before the Job."""
     return tuple(_entry(node, f"{place}.dataDisks[{index}]", one, approved, disks) for index, one in enumerate(wanted))
 
 
-def unread(node: str, place: str, wanted: Sequence[Wanted], why: str) -> tuple[Entry, ...]:
+def unread(node: str, place: str, wanted: Sequence[Disk], why: str) -> tuple[LedgerEntry, ...]:
     """The ledger of a node whose machine should have answered and did not."""
     places = (f"{place}.dataDisks[{index}]" for index in range(len(wanted)))
-    return tuple(Entry(node, at, one, Standing.UNREAD, detail=why) for at, one in zip(places, wanted, strict=True))
+    return tuple(
+        LedgerEntry(node, at, one, EntryStanding.UNREAD, detail=why) for at, one in zip(places, wanted, strict=True)
+    )
 
 
-def _entry(node: str, place: str, wanted: Wanted, approved: Sequence[str], disks: Sequence[Disk] | None) -> Entry:
+def _entry(
+    node: str, place: str, wanted: Disk, approved: Sequence[str], disks: Sequence[ReportedDisk] | None
+) -> LedgerEntry:
     if disks is None:
         by = approval(approved, spoken(wanted))
-        return Entry(node, place, wanted, Standing.UNVERIFIED if by else Standing.UNAPPROVED, approval=by)
+        return LedgerEntry(
+            node, place, wanted, EntryStanding.UNVERIFIED if by else EntryStanding.UNAPPROVED, approval=by
+        )
     try:
         found = matching(wanted, disks)
     except Unjudged as term:
-        return Entry(node, place, wanted, Standing.NOT_ONE, detail=f"the selector `{term}` cannot be evaluated here")
+        return LedgerEntry(
+            node, place, wanted, EntryStanding.NOT_ONE, detail=f"the selector `{term}` cannot be evaluated here"
+        )
     if len(found) != 1:
         there = ", ".join(map(str, found or [disk for disk in disks if disk.physical])) or "none"
         text = "it matches several disks" if found else "it matches no disk"
-        return Entry(node, place, wanted, Standing.NOT_ONE, detail=f"{text}; disks of the machine: {there}")
+        return LedgerEntry(node, place, wanted, EntryStanding.NOT_ONE, detail=f"{text}; disks of the machine: {there}")
     by = approval(approved, identities(found[0]))
-    return Entry(node, place, wanted, Standing.APPROVED if by else Standing.UNAPPROVED, found[0], by)
+    return LedgerEntry(node, place, wanted, EntryStanding.APPROVED if by else EntryStanding.UNAPPROVED, found[0], by)
 
 
-def judge(found: Iterable[Entry], kept: Mapping[str, Sequence[str]]) -> list[Finding]:
+def judge_entries(found: Iterable[LedgerEntry], kept: Mapping[str, Sequence[str]]) -> list[Finding]:
     """Everything that forbids writing, and what nobody has verified yet. `kept`: by node, the approvals that are right."""
-    by_node: dict[str, list[Entry]] = {}
+    by_node: dict[str, list[LedgerEntry]] = {}
     for entry in found:
         by_node.setdefault(entry.node, []).append(entry)
-    open_ = {node: [e for e in own if e.standing is Standing.UNAPPROVED] for node, own in by_node.items()}
+    open_ = {node: [e for e in own if e.standing is EntryStanding.UNAPPROVED] for node, own in by_node.items()}
     missing = {node: {_best(e): _told(e) for e in own} for node, own in open_.items() if own}
     findings = [unapproved(LED_001, APPROVALS, missing, kept)] if missing else []
     return [*findings, *(finding for node, own in by_node.items() for finding in _unsure(node, own))]
 
 
-def _unsure(node: str, own: Sequence[Entry]) -> Iterator[Finding]:
+def _unsure(node: str, own: Sequence[LedgerEntry]) -> Iterator[Finding]:
     for entry in own:
-        if entry.standing is Standing.NOT_ONE:
+        if entry.standing is EntryStanding.NOT_ONE:
             problem = f"{node}: {entry.wanted}: {entry.detail}"
             yield LED_002.at(entry.place, problem=problem, fix="check the machine, then correct the stack file")
-    silent = [entry for entry in own if entry.standing is Standing.UNREAD]
+    silent = [entry for entry in own if entry.standing is EntryStanding.UNREAD]
     if silent:
         problem = f"{node} does not report its disks: {silent[0].detail}"
         yield LED_003.at(
             silent[0].place, problem=problem, fix="make sure that the machine responds, then run this again"
         )
-    later = [entry for entry in own if entry.standing is Standing.UNVERIFIED]
+    later = [entry for entry in own if entry.standing is EntryStanding.UNVERIFIED]
     if later:
         problem = f"{node}: the identity of {'; '.join(str(entry.wanted) for entry in later)} is not verified yet"
         yield LED_004.at(
@@ -208,27 +216,27 @@ def line(node: str, approved: Sequence[str]) -> str:
     return f"{_word(node)}: [{', '.join(map(_word, approved))}]"
 
 
-def rows(found: Iterable[Entry], between: str = "\n") -> tuple[Row, ...]:
+def rows(found: Iterable[LedgerEntry], between: str = "\n") -> tuple[LedgerRow, ...]:
     """The table that a person reads before approving; `between` a disk's identities, where a cell has to be one line."""
     return tuple(
-        Row(
+        LedgerRow(
             node=entry.node,
             wanted=str(entry.wanted),
             found=_what(entry.disk) if entry.disk else "?",
             identities=between.join(identities(entry.disk)) if entry.disk else "?",
-            approval=f"approved by {entry.approval}" if entry.standing is Standing.APPROVED else _verdict(entry),
+            approval=f"approved by {entry.approval}" if entry.standing is EntryStanding.APPROVED else _verdict(entry),
         )
         for entry in found
     )
 
 
-def kept(entry: Entry) -> LedgerDisk:
+def kept(entry: LedgerEntry) -> LedgerDisk:
     """An approved (or not yet verified) entry for the state."""
-    disk = entry.disk or Disk("", "")
+    disk = entry.disk or ReportedDisk("", "")
     return LedgerDisk(
         wanted=str(entry.wanted),
         approval=entry.approval,
-        verified=entry.standing is Standing.APPROVED,
+        verified=entry.standing is EntryStanding.APPROVED,
         device=disk.path,
         size_bytes=disk.size_bytes,
         model=disk.model,
@@ -238,24 +246,24 @@ def kept(entry: Entry) -> LedgerDisk:
     )
 
 
-def _verdict(entry: Entry) -> str:
-    if entry.standing is Standing.UNVERIFIED:
+def _verdict(entry: LedgerEntry) -> str:
+    if entry.standing is EntryStanding.UNVERIFIED:
         return f"{entry.standing.value}: approved as {entry.approval}, read on the node before the first write"
     return entry.standing.value
 
 
-def _best(entry: Entry) -> str:
+def _best(entry: LedgerEntry) -> str:
     """The identity to approve: what the stack file names if it names one, else the best that the machine reports."""
     own = identities(entry.disk) if entry.disk else ()
     return next(iter((*spoken(entry.wanted), *own)), str(entry.wanted))
 
 
-def _told(entry: Entry) -> str:
+def _told(entry: LedgerEntry) -> str:
     disk = entry.disk
     return f"{_what(disk)} ({', '.join(identities(disk))})" if disk else str(entry.wanted)
 
 
-def _what(disk: Disk) -> str:
+def _what(disk: ReportedDisk) -> str:
     return f"{disk.path} {size(disk.size_bytes)} {disk.model}".rstrip()
 
 

@@ -110,7 +110,7 @@ class Machine:
     async def hostname(self) -> str:
         return await self.get(facts.HOSTNAME, "hostname")
 
-    async def disks(self) -> tuple[facts.Disk, ...]:
+    async def disks(self) -> tuple[facts.ReportedDisk, ...]:
         """All block devices, virtual ones included."""
         return await self.list(facts.DISKS)
 

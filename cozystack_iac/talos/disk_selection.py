@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from cozystack_iac.settings.nodes import Disk as Wanted
-from cozystack_iac.talos.machine import Disk
+from cozystack_iac.settings.nodes import Disk
+from cozystack_iac.talos.machine import ReportedDisk
 
-_FIELDS: Mapping[str, Callable[[Disk], str | int | bool]] = {
+_FIELDS: Mapping[str, Callable[[ReportedDisk], str | int | bool]] = {
     "size": lambda disk: disk.size_bytes,
     "model": lambda disk: disk.model,
     "serial": lambda disk: disk.serial,
@@ -50,20 +50,20 @@ _NUMBER = re.compile(r"(\d+)u?(?: *\* *(\w+))?$")
 _TEXT = re.compile(r'"([^"\\]*)"$|\'([^\'\\]*)\'$')
 
 
-_ANY = Disk("", "")  # for the types of its properties
+_ANY = ReportedDisk("", "")  # for the types of its properties
 
 
 class Unjudged(Exception):
     """The expression is beyond the subset; the message names the part."""
 
 
-def matching(wanted: Wanted, disks: Iterable[Disk]) -> tuple[Disk, ...]:
+def matching(wanted: Disk, disks: Iterable[ReportedDisk]) -> tuple[ReportedDisk, ...]:
     """The physical disks that carry every identity of `wanted`. Raises Unjudged."""
     tests = [_test(kind, value) for kind, value in wanted.identities]
     return tuple(disk for disk in disks if disk.physical and tests and all(test(disk) for test in tests))
 
 
-def _test(kind: str, value: str) -> Callable[[Disk], bool]:
+def _test(kind: str, value: str) -> Callable[[ReportedDisk], bool]:
     match kind:
         case "wwid":
             return lambda disk: disk.wwid == value
@@ -76,7 +76,7 @@ def _test(kind: str, value: str) -> Callable[[Disk], bool]:
             return _expression(value)
 
 
-def _expression(text: str) -> Callable[[Disk], bool]:
+def _expression(text: str) -> Callable[[ReportedDisk], bool]:
     tests = [_term(_unwrapped(part.strip())) for part in text.split("&&")]
     return lambda disk: all(test(disk) for test in tests)
 
@@ -87,7 +87,7 @@ def _unwrapped(term: str) -> str:
     return term
 
 
-def _term(term: str) -> Callable[[Disk], bool]:
+def _term(term: str) -> Callable[[ReportedDisk], bool]:
     if flag := _FLAG.match(term):
         field, expected = _field(flag[2], term, bool), not flag[1]
         return lambda disk: field(disk) is expected
@@ -101,7 +101,7 @@ def _term(term: str) -> Callable[[Disk], bool]:
     raise Unjudged(term)
 
 
-def _field(name: str, term: str, kind: type) -> Callable[[Disk], str | int | bool]:
+def _field(name: str, term: str, kind: type) -> Callable[[ReportedDisk], str | int | bool]:
     """The property `name`, if it is of that kind: CEL compares nothing with a value of another type."""
     if name not in _FIELDS or type(_FIELDS[name](_ANY)) is not kind:
         raise Unjudged(term)

@@ -10,7 +10,7 @@ from cozystack_iac.talos.client import Machine
 from cozystack_iac.talos.errors import NotAuthorized, NotThere, TalosError, Unsupported
 from cozystack_iac.talos.fleet import Fleet, MachineRef
 from cozystack_iac.talos.machine import Extension
-from cozystack_iac.talos.verification import DRBD, Seen, Unanswered
+from cozystack_iac.talos.verification import DRBD, SeenMachine, Unanswered
 
 LVM_CONF = "/etc/lvm/lvm.conf"
 DRBD_VERSION = f"/sys/module/{DRBD}/version"  # of what is loaded; the extension only says what could be
@@ -18,18 +18,18 @@ DRBD_VERSION = f"/sys/module/{DRBD}/version"  # of what is loaded; the extension
 T = TypeVar("T")
 
 
-async def inspect(fleet: Fleet) -> tuple[Seen, ...]:
+async def inspect(fleet: Fleet) -> tuple[SeenMachine, ...]:
     """Every machine's own answers, all machines at once, in the order of the fleet. Never raises."""
     return tuple(await asyncio.gather(*(_machine(fleet, machine) for machine in fleet.machines)))
 
 
-async def _machine(fleet: Fleet, machine: MachineRef) -> Seen:
+async def _machine(fleet: Fleet, machine: MachineRef) -> SeenMachine:
     async with fleet.secure(machine) as client:
         # First the one that dials: when the machine is away, everything is unanswered for the same reason, once.
         status = await _answer(client.status)
         if isinstance(status, Unanswered):
             members = status if machine.is_control_plane else None
-            return Seen(machine, status, status, status, status, status, status, status, status, members)
+            return SeenMachine(machine, status, status, status, status, status, status, status, status, members)
         async with asyncio.TaskGroup() as asked:
             talos = asked.create_task(_answer(client.version))
             extensions = asked.create_task(_answer(client.extensions))
@@ -40,7 +40,7 @@ async def _machine(fleet: Fleet, machine: MachineRef) -> Seen:
             node_ips = asked.create_task(_answer(client.node_ips))
             members_ = asked.create_task(_answer(client.etcd_members)) if machine.is_control_plane else None
     conf = lvm_conf.result()
-    return Seen(
+    return SeenMachine(
         machine=machine,
         status=status,
         talos=talos.result(),

@@ -8,7 +8,7 @@ from cozystack_iac.talos.documents.subject import Subject
 from cozystack_iac.talos.fleet import MachineRef
 from cozystack_iac.talos.probe import Target
 from cozystack_iac.talos.profile import talos_of
-from cozystack_iac.talos.verification import Wanted
+from cozystack_iac.talos.verification import WantedMachine
 
 
 def targets(site: Site) -> tuple[Target, ...]:
@@ -27,15 +27,15 @@ def storing_machines(site: Site) -> tuple[MachineRef, ...]:
     return () if site.existing else tuple(ref for ref in machine_refs(site) if ref.name in names)
 
 
-def wanted(site: Site) -> dict[str, Wanted]:
+def wanted(site: Site) -> dict[str, WantedMachine]:
     """What every machine has to run, by name."""
     return {node.name: _wanted(site, node) for node in site.nodes}
 
 
-def _wanted(site: Site, node: Node) -> Wanted:
+def _wanted(site: Site, node: Node) -> WantedMachine:
     image = node.image or site.installer_image
     modules = preset.modules(Subject.of(site, node))
-    return Wanted(
+    return WantedMachine(
         talos=talos_of(image) or site.talos_version,
         image=image,
         extensions=site.talos.extensions,

@@ -10,7 +10,7 @@ from cozystack_iac.findings import ERROR, NOTE, WARNING, Finding, Rule
 from cozystack_iac.releases import Version
 from cozystack_iac.talos.errors import PeerFault, WrongPeer
 from cozystack_iac.talos.judgement_disks import judge_disks
-from cozystack_iac.talos.probe import Answer, Facts, Standing, Target, listed, who
+from cozystack_iac.talos.probe import Answer, Facts, MachineStanding, Target, listed, who
 
 NODE_001 = Rule(
     "NODE-001",
@@ -141,7 +141,7 @@ NODE_018 = Rule(
 )
 
 
-def judge(answers: Sequence[Answer], contract: str) -> list[Finding]:
+def judge_machines(answers: Sequence[Answer], contract: str) -> list[Finding]:
     """All findings over all machines. `contract` is the Talos version configurations are made for, e.g. `v1.13.6`."""
     return [*(f for answer in answers for f in _machine(answer, contract)), *_twice(answers), *_vip_taken(answers)]
 
@@ -154,7 +154,7 @@ def skipped(count: int) -> Finding:
 
 
 def _machine(answer: Answer, contract: str) -> Iterator[Finding]:
-    if answer.standing is not Standing.MAINTENANCE:
+    if answer.standing is not MachineStanding.MAINTENANCE:
         yield from _standing(answer)
         return
     if answer.facts is None:
@@ -173,28 +173,28 @@ def _machine(answer: Answer, contract: str) -> Iterator[Finding]:
 def _standing(answer: Answer) -> Iterator[Finding]:
     target, name = answer.target, who(answer)
     match answer.standing:
-        case Standing.UNREACHABLE:
+        case MachineStanding.UNREACHABLE:
             yield NODE_001.at(
                 target.path,
                 problem=f"{name} does not respond: {answer.seen}",
                 fix="boot it into maintenance mode, and check that this workstation can reach port "
                 f"{target.port}{_lease(target)}",
             )
-        case Standing.REFUSED:
+        case MachineStanding.REFUSED:
             yield NODE_002.at(
                 target.path,
                 problem=f"{name} refuses connections on port {target.port}",
                 fix=f"boot it into Talos maintenance mode{_lease(target)}",
             )
-        case Standing.NOT_TALOS:
+        case MachineStanding.NOT_TALOS:
             yield NODE_003.at(
                 target.path, problem=f"{name} is not running Talos: {answer.seen}", fix="correct the address"
             )
-        case Standing.FOREIGN:
+        case MachineStanding.FOREIGN:
             yield _foreign(answer)
-        case Standing.TLS_PROBLEM:
+        case MachineStanding.TLS_PROBLEM:
             yield _tls(answer)
-        case Standing.REBOOTING:
+        case MachineStanding.REBOOTING:
             yield NODE_007.at(
                 target.path, problem=f"{name} is still booting: {answer.seen}", fix="run the preview again in a minute"
             )

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from cozystack_iac.findings import ERROR, WARNING, Finding, Rule
 from cozystack_iac.residue import commands, volume_kind
 from cozystack_iac.residue.traces import TRACES
-from cozystack_iac.settings.nodes import Disk as WantedDisk
+from cozystack_iac.settings.nodes import Disk
 from cozystack_iac.talos.disk_selection import Unjudged, matching
-from cozystack_iac.talos.machine import Disk, size
-from cozystack_iac.talos.probe import Answer, Facts, Standing, listed, who
+from cozystack_iac.talos.machine import ReportedDisk, size
+from cozystack_iac.talos.probe import Answer, Facts, MachineStanding, listed, who
 
 INSTALL_MINIMUM_BYTES = 10 * 1024**3  # Talos' partitions and a few images; below, EPHEMERAL fails later
 INSTALL_COMFORT_BYTES = 50 * 1000**3  # Cozystack's minimal system disk (50 GB)
@@ -115,8 +115,8 @@ def judge_disks(answer: Answer, facts: Facts) -> Iterator[Finding]:
 
 
 def _the_one(
-    answer: Answer, facts: Facts, wanted: WantedDisk, place: str, none: Rule, several: Rule
-) -> tuple[Disk | None, list[Finding]]:
+    answer: Answer, facts: Facts, wanted: Disk, place: str, none: Rule, several: Rule
+) -> tuple[ReportedDisk | None, list[Finding]]:
     """The one disk that is meant, or None with the reason."""
     try:
         disks = matching(wanted, facts.disks)
@@ -135,7 +135,7 @@ def _the_one(
     return disk, readonly if disk.readonly else []
 
 
-def _install_disk(answer: Answer, facts: Facts, disk: Disk, place: str) -> Iterator[Finding]:
+def _install_disk(answer: Answer, facts: Facts, disk: ReportedDisk, place: str) -> Iterator[Finding]:
     if disk.size_bytes < INSTALL_COMFORT_BYTES:
         yield DSK_009.at(
             place,
@@ -154,12 +154,12 @@ def _install_disk(answer: Answer, facts: Facts, disk: Disk, place: str) -> Itera
 _KEPT = "if this is the cluster's own pool on exactly the disks listed here, it is kept as it is; otherwise "
 
 
-def _residue(answer: Answer, facts: Facts, disk: Disk, place: str) -> Iterator[Finding]:
+def _residue(answer: Answer, facts: Facts, disk: ReportedDisk, place: str) -> Iterator[Finding]:
     """One finding for each class of what is on the disk, with its own next step. Talos knows fewer classes than the job."""
     found = residue_of(disk, facts)
     # A pool may be this cluster's own from before: the storage stage knows its name and the approvals, and decides.
     pool = "zfs" in found and set(found) <= {"zfs", "gpt"}
-    insecure = answer.standing is Standing.MAINTENANCE  # a configured machine asks for a certificate
+    insecure = answer.standing is MachineStanding.MAINTENANCE  # a configured machine asks for a certificate
     words = {"device": disk.name, "disk": disk.identity, "address": answer.at}
     for kind, evidence in found.items():
         if pool and kind == "gpt":
@@ -173,7 +173,7 @@ def _residue(answer: Answer, facts: Facts, disk: Disk, place: str) -> Iterator[F
         )
 
 
-def residue_of(disk: Disk, facts: Facts) -> dict[str, tuple[str, ...]]:
+def residue_of(disk: ReportedDisk, facts: Facts) -> dict[str, tuple[str, ...]]:
     """What an earlier life left on a disk and its partitions, by class: `{"lvm": ("lvm2-pv",), "zfs": ("sdb1: zfs (data)",)}`.
 
     An empty partition beside a pool's is the room that ZFS reserves at the end of a whole disk, and part of that pool.

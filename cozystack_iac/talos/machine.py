@@ -51,7 +51,7 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
+class ReportedDisk:
     """A block device. `name` is the kernel's (sda), `symlinks` full paths; empty texts mean that the device has none."""
 
     name: str
@@ -249,8 +249,8 @@ def _stage(text: str) -> Stage:
         return Stage.UNKNOWN
 
 
-def _disk(id_: str, spec: Any) -> Disk:
-    return Disk(
+def _disk(id_: str, spec: Any) -> ReportedDisk:
+    return ReportedDisk(
         name=id_,
         path=_text(spec, "dev_path") or f"/dev/{id_}",
         size_bytes=int(spec.get("size") or 0),

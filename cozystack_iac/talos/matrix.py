@@ -11,7 +11,7 @@ from cozystack_iac.findings import Finding, Severity
 from cozystack_iac.settings.nodes import Disk as WantedDisk
 from cozystack_iac.talos.disk_selection import Unjudged, matching
 from cozystack_iac.talos.machine import size
-from cozystack_iac.talos.probe import Answer, Facts, Standing
+from cozystack_iac.talos.probe import Answer, Facts, MachineStanding
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -21,7 +21,7 @@ HEAD = ("node", "role", "address", "found", "Talos", "install disk", "data disks
 
 
 @dataclass(frozen=True)
-class Row:
+class MachineRow:
     """One machine. All texts; `-` where nothing is known."""
 
     node: str
@@ -34,18 +34,18 @@ class Row:
     verdict: str
 
 
-def rows(answers: Sequence[Answer], findings: Sequence[Finding]) -> tuple[Row, ...]:
+def rows(answers: Sequence[Answer], findings: Sequence[Finding]) -> tuple[MachineRow, ...]:
     """One row per machine, in the order of the inventory. A machine nothing is known about is never `ready`."""
     return tuple(_row(answer, [f for f in findings if _about(f, answer)]) for answer in answers)
 
 
-def telling(table_rows: Sequence[Row], most: int = MOST_ROWS) -> tuple[Row, ...]:
+def telling(table_rows: Sequence[MachineRow], most: int = MOST_ROWS) -> tuple[MachineRow, ...]:
     """The rows that a terminal shows: all of them, or those that are not ready where there are too many to read."""
     if len(table_rows) <= most:
         return tuple(table_rows)
     found = [row for row in table_rows if not row.verdict.startswith("ready")]
     left = len(table_rows) - len(found[:most])
-    others = Row("others", "", "", f"{left} more", "", "", "", f"{len(table_rows) - len(found)} ready")
+    others = MachineRow("others", "", "", f"{left} more", "", "", "", f"{len(table_rows) - len(found)} ready")
     return (*found[:most], others)
 
 
@@ -69,10 +69,10 @@ def as_markdown(table_rows: Sequence[DataclassInstance], *, head: Sequence[str] 
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def _row(answer: Answer, findings: list[Finding]) -> Row:
+def _row(answer: Answer, findings: list[Finding]) -> MachineRow:
     target, facts = answer.target, answer.facts
     install = _disk(facts, [target.install_disk]) if target.install_disk else "-"
-    return Row(
+    return MachineRow(
         node=target.name,
         role="control plane" if target.role == "controlPlane" else "worker",
         address=answer.at,
@@ -103,7 +103,9 @@ def _verdict(answer: Answer, findings: list[Finding]) -> str:
     warnings = sorted({f.code for f in findings if f.severity is Severity.WARNING})
     if errors:
         return ", ".join(errors)
-    known = answer.standing is Standing.OURS or (answer.standing is Standing.MAINTENANCE and answer.facts is not None)
+    known = answer.standing is MachineStanding.OURS or (
+        answer.standing is MachineStanding.MAINTENANCE and answer.facts is not None
+    )
     if not known:
         return "not ready"
     return f"ready ({', '.join(warnings)})" if warnings else "ready"

@@ -16,11 +16,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from cozystack_iac.settings.nodes import Disk as WantedDisk
+from cozystack_iac.settings.nodes import Disk
 from cozystack_iac.talos.client import Machine
 from cozystack_iac.talos.errors import NotYet, PeerFault, PortClosed, TalosError, Unreachable, WrongPeer
 from cozystack_iac.talos.identity import Identity
-from cozystack_iac.talos.machine import Address, Disk, Link, Status, Volume
+from cozystack_iac.talos.machine import Address, Link, ReportedDisk, Status, Volume
 from cozystack_iac.talos.transport import PORT, Limits, Peer
 
 CLOCK_TOLERANCE = timedelta(minutes=2)  # certificates and etcd live with this much
@@ -46,8 +46,8 @@ class Target(BaseModel):
     link: str | None = None
     vip: str | None = None
     """The cluster's virtual address, on control planes."""
-    install_disk: WantedDisk | None = None
-    data_disks: tuple[WantedDisk, ...] = ()
+    install_disk: Disk | None = None
+    data_disks: tuple[Disk, ...] = ()
     reset_reason: str | None = None
     """Why the machine may lose the configuration it carries; None: it may not."""
     fingerprint: str | None = None
@@ -55,7 +55,7 @@ class Target(BaseModel):
     port: int = PORT
 
 
-class Standing(StrEnum):
+class MachineStanding(StrEnum):
     """What was found at an address."""
 
     MAINTENANCE = "maintenance"
@@ -84,7 +84,7 @@ class Facts:
 
     version: str
     system_disk: str | None
-    disks: tuple[Disk, ...]
+    disks: tuple[ReportedDisk, ...]
     volumes: tuple[Volume, ...]
     links: tuple[Link, ...]
     addresses: tuple[Address, ...]
@@ -96,7 +96,7 @@ class Answer:
 
     target: Target
     at: str
-    standing: Standing
+    standing: MachineStanding
     evidence: Evidence
     facts: Facts | None = None
     clock_skew: timedelta | None = None
@@ -105,36 +105,36 @@ class Answer:
     def seen(self) -> str:
         """What was seen, for people."""
         error = self.evidence.error
-        if self.standing is Standing.FOREIGN and self.evidence.peer is not None:
+        if self.standing is MachineStanding.FOREIGN and self.evidence.peer is not None:
             return f"a configured Talos machine with the certificate name {self.evidence.peer.common_name or 'unknown'}"
         if error is not None:
             return error.text or "no reason given"
         return str(self.evidence.status) if self.evidence.status is not None else self.standing.value
 
 
-def classify(evidence: Evidence) -> Standing:
+def classify(evidence: Evidence) -> MachineStanding:
     """The class of what was found. Pure; a question without an answer is never taken for a good one."""
     peer, error = evidence.peer, evidence.error
     if evidence.status is not None and evidence.status.stage.transient:
-        return Standing.REBOOTING
+        return MachineStanding.REBOOTING
     if evidence.ours:
-        return Standing.OURS
+        return MachineStanding.OURS
     if isinstance(error, WrongPeer) and error.fault in _TLS_FAULTS:
-        return Standing.TLS_PROBLEM
+        return MachineStanding.TLS_PROBLEM
     if peer is None:
         return _without_certificate(error)
     if peer.in_maintenance:
-        return Standing.REBOOTING if isinstance(error, NotYet) else Standing.MAINTENANCE
-    return Standing.FOREIGN if peer.from_talos_ca else Standing.NOT_TALOS
+        return MachineStanding.REBOOTING if isinstance(error, NotYet) else MachineStanding.MAINTENANCE
+    return MachineStanding.FOREIGN if peer.from_talos_ca else MachineStanding.NOT_TALOS
 
 
 _TLS_FAULTS = frozenset({PeerFault.CLOCK, PeerFault.NAME, PeerFault.OUR_CERTIFICATE, PeerFault.FINGERPRINT})
 
 
-def _without_certificate(error: TalosError | None) -> Standing:
+def _without_certificate(error: TalosError | None) -> MachineStanding:
     if isinstance(error, PortClosed):
-        return Standing.REFUSED
-    return Standing.NOT_TALOS if isinstance(error, WrongPeer) else Standing.UNREACHABLE
+        return MachineStanding.REFUSED
+    return MachineStanding.NOT_TALOS if isinstance(error, WrongPeer) else MachineStanding.UNREACHABLE
 
 
 async def ask_all(
@@ -163,11 +163,11 @@ async def ask_all(
 async def _ask(target: Target, deadline_s: float, identity: Identity | None, limits: Limits, now: datetime) -> Answer:
     """Where it answers before it is configured; if nobody is there, where it would answer afterwards."""
     first = await _visit(target, target.maintenance, deadline_s, identity, limits, now)
-    absent = first.standing in (Standing.UNREACHABLE, Standing.REFUSED)
+    absent = first.standing in (MachineStanding.UNREACHABLE, MachineStanding.REFUSED)
     if not absent or target.address == target.maintenance:
         return first
     second = await _visit(target, target.address, deadline_s, identity, limits, now)
-    return first if second.standing in (Standing.UNREACHABLE, Standing.REFUSED) else second
+    return first if second.standing in (MachineStanding.UNREACHABLE, MachineStanding.REFUSED) else second
 
 
 async def _visit(

@@ -99,7 +99,7 @@ VRF_010 = Rule(
 T = TypeVar("T")
 
 
-class Wanted(BaseModel):
+class WantedMachine(BaseModel):
     """What one machine has to run: `talos` the pinned version, `image` the installer it comes from."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -118,7 +118,7 @@ class Unanswered:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenMachine:
     """One machine's own answers. `drbd` is None when no DRBD is loaded, `members` None on machines without etcd."""
 
     machine: MachineRef
@@ -139,7 +139,7 @@ class Seen:
         return running and not any(isinstance(answer, Unanswered) for _, answer in _answers(self))
 
 
-def _answers(seen: Seen) -> tuple[tuple[str, object], ...]:
+def _answers(seen: SeenMachine) -> tuple[tuple[str, object], ...]:
     return (
         ("its stage", seen.status),
         ("its version", seen.talos),
@@ -153,13 +153,15 @@ def _answers(seen: Seen) -> tuple[tuple[str, object], ...]:
     )
 
 
-def judge(seen: Sequence[Seen], wanted: Mapping[str, Wanted], virtual: Sequence[str] = ()) -> list[Finding]:
+def verify(
+    seen: Sequence[SeenMachine], wanted: Mapping[str, WantedMachine], virtual: Sequence[str] = ()
+) -> list[Finding]:
     """All findings, machine by machine. `virtual`: every virtual address of the site."""
     each = [finding for one in seen for finding in _machine(one, wanted[one.machine.name], frozenset(virtual))]
     return [*each, *_uniform(seen, wanted), *_members(seen)]
 
 
-def _machine(seen: Seen, wanted: Wanted, virtual: frozenset[str]) -> Iterator[Finding]:
+def _machine(seen: SeenMachine, wanted: WantedMachine, virtual: frozenset[str]) -> Iterator[Finding]:
     yield from _unknown(seen)
     yield from _version(seen, wanted)
     yield from _extensions(seen, wanted)
@@ -168,7 +170,7 @@ def _machine(seen: Seen, wanted: Wanted, virtual: frozenset[str]) -> Iterator[Fi
     yield from _addresses(seen, virtual)
 
 
-def _unknown(seen: Seen) -> Iterator[Finding]:
+def _unknown(seen: SeenMachine) -> Iterator[Finding]:
     name = seen.machine.name
     reasons: dict[str, list[str]] = defaultdict(list)
     for what, answer in _answers(seen):
@@ -182,14 +184,14 @@ def _unknown(seen: Seen) -> Iterator[Finding]:
         yield VRF_001.at(name, problem=f"{name} is {seen.status}", fix="wait until it is running, or check its console")
 
 
-def _version(seen: Seen, wanted: Wanted) -> Iterator[Finding]:
+def _version(seen: SeenMachine, wanted: WantedMachine) -> Iterator[Finding]:
     if isinstance(seen.talos, Unanswered) or seen.talos == wanted.talos:
         return
     problem = f"{seen.machine.name} runs Talos {seen.talos or 'of unknown version'}, but {wanted.talos} is pinned"
     yield VRF_002.at(seen.machine.name, problem=problem, fix=_way_to_the_image(wanted))
 
 
-def _extensions(seen: Seen, wanted: Wanted) -> Iterator[Finding]:
+def _extensions(seen: SeenMachine, wanted: WantedMachine) -> Iterator[Finding]:
     if isinstance(seen.extensions, Unanswered):
         return
     if missing := lacking(seen.extensions, wanted):
@@ -198,13 +200,13 @@ def _extensions(seen: Seen, wanted: Wanted) -> Iterator[Finding]:
         yield VRF_004.at(seen.machine.name, problem=problem, fix=_way_to_the_image(wanted))
 
 
-def lacking(extensions: Sequence[Extension], wanted: Wanted) -> tuple[str, ...]:
+def lacking(extensions: Sequence[Extension], wanted: WantedMachine) -> tuple[str, ...]:
     """The wanted extensions that are not there."""
     present = {extension.name for extension in extensions}
     return tuple(name for name in wanted.extensions if name not in present)
 
 
-def _way_to_the_image(wanted: Wanted) -> str:
+def _way_to_the_image(wanted: WantedMachine) -> str:
     if tuned(wanted.image):
         return f"run `pulumi up` again: it upgrades the machine to {wanted.image}"
     return (
@@ -212,7 +214,7 @@ def _way_to_the_image(wanted: Wanted) -> str:
     )
 
 
-def _modules(seen: Seen, wanted: Wanted) -> Iterator[Finding]:
+def _modules(seen: SeenMachine, wanted: WantedMachine) -> Iterator[Finding]:
     if isinstance(seen.modules, Unanswered):
         return
     name = seen.machine.name
@@ -229,7 +231,7 @@ def _modules(seen: Seen, wanted: Wanted) -> Iterator[Finding]:
             yield VRF_006.at(name, problem=problem, fix=_way_to_the_image(wanted))
 
 
-def _lvm(seen: Seen) -> Iterator[Finding]:
+def _lvm(seen: SeenMachine) -> Iterator[Finding]:
     if isinstance(seen.lvm_conf, Unanswered):
         return
     open_ = lvm.let_through(seen.lvm_conf)
@@ -241,7 +243,7 @@ def _lvm(seen: Seen) -> Iterator[Finding]:
         yield VRF_007.at(seen.machine.name, problem=problem, fix=fix, severity=severity)
 
 
-def _addresses(seen: Seen, virtual: frozenset[str]) -> Iterator[Finding]:
+def _addresses(seen: SeenMachine, virtual: frozenset[str]) -> Iterator[Finding]:
     name, own = seen.machine.name, seen.machine.internal
     if not isinstance(seen.addresses, Unanswered) and own not in seen.addresses:
         problem = f"{name} does not have the address {own}; it has {listed(sorted(seen.addresses - virtual))}"
@@ -261,7 +263,7 @@ def _addresses(seen: Seen, virtual: frozenset[str]) -> Iterator[Finding]:
             yield VRF_009.at(member.hostname or name, problem=problem, fix=fix)
 
 
-def _uniform(seen: Sequence[Seen], wanted: Mapping[str, Wanted]) -> Iterator[Finding]:
+def _uniform(seen: Sequence[SeenMachine], wanted: Mapping[str, WantedMachine]) -> Iterator[Finding]:
     """Machines that run what is pinned for them, and still something else than most; the others were named already."""
     running = {one.machine.name: one.talos for one in seen if isinstance(one.talos, str)}
     most = Counter(running.values()).most_common(1)
@@ -271,7 +273,7 @@ def _uniform(seen: Sequence[Seen], wanted: Mapping[str, Wanted]) -> Iterator[Fin
             yield VRF_003.at(name, problem=problem, fix="pin one image for all machines: remove the node's `image`")
 
 
-def _members(seen: Sequence[Seen]) -> Iterator[Finding]:
+def _members(seen: Sequence[SeenMachine]) -> Iterator[Finding]:
     """etcd against the inventory, as every control plane tells it: they may not agree."""
     planes = [one.machine for one in seen if one.machine.is_control_plane]
     for one in seen:
@@ -295,7 +297,7 @@ HEAD = ("node", "role", "Talos", "extensions", "modules", "DRBD", "LVM filter", 
 
 
 @dataclass(frozen=True)
-class Row:
+class VerificationRow:
     """One machine. All texts; `?` where it did not say."""
 
     node: str
@@ -309,18 +311,20 @@ class Row:
     verdict: str
 
 
-def rows(seen: Sequence[Seen], wanted: Mapping[str, Wanted], findings: Sequence[Finding]) -> tuple[Row, ...]:
+def rows(
+    seen: Sequence[SeenMachine], wanted: Mapping[str, WantedMachine], findings: Sequence[Finding]
+) -> tuple[VerificationRow, ...]:
     """One row per machine, in the order given. `verified` only when nothing blocks and everything was said."""
     return tuple(
         _row(one, wanted[one.machine.name], [f for f in findings if f.path == one.machine.name]) for one in seen
     )
 
 
-def _row(seen: Seen, wanted: Wanted, findings: Sequence[Finding]) -> Row:
+def _row(seen: SeenMachine, wanted: WantedMachine, findings: Sequence[Finding]) -> VerificationRow:
     errors = sorted({finding.code for finding in findings if finding.severity is ERROR})
     warnings = sorted({finding.code for finding in findings if finding.severity is not ERROR})
     good = f"verified ({', '.join(warnings)})" if warnings else "verified"
-    return Row(
+    return VerificationRow(
         node=seen.machine.name,
         role="control plane" if seen.machine.is_control_plane else "worker",
         talos=_known(seen.talos),

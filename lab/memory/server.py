@@ -10,7 +10,7 @@ import httpx
 
 from cozystack_iac.kube import client
 from cozystack_iac.kube.client import Kube
-from cozystack_iac.kube.kubeconfig import Access
+from cozystack_iac.kube.kubeconfig import ApiAccess
 from lab.memory.api import MemoryApi
 from lab.memory.shell import Command, no_program
 from lab.memory.transport import MemoryTransport
@@ -50,7 +50,7 @@ class Server:
     def behind_every_connection(self) -> Iterator[None]:
         """Whatever kubeconfig this process connects with, it gets here."""
 
-        def route(access: Access) -> httpx.AsyncBaseTransport:
+        def route(access: ApiAccess) -> httpx.AsyncBaseTransport:
             return self._way(access.server == _INSIDE)
 
         with client.routed(route):

@@ -9,14 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cozystack_iac.membership.change import Act, Approvals, Plan, Seen, Step, Topology, plan, quorum
+from cozystack_iac.membership.change import Act, Approvals, Plan, SeenCluster, Step, Topology, plan, quorum
 from tests.matrix import examples
 
 NAMES = [f"m{number}" for number in range(9)]
-HEALTHY = Seen(answers=True, member=True, votes=True, healthy=True, node=True)
-WORKING = Seen(answers=True, node=True)
-NEW = Seen(answers=True)
-BARE = Seen(bare=True)
+HEALTHY = SeenCluster(answers=True, member=True, votes=True, healthy=True, node=True)
+WORKING = SeenCluster(answers=True, node=True)
+NEW = SeenCluster(answers=True)
+BARE = SeenCluster(bare=True)
 
 
 def inventory(planes: list[str], workers: list[str]) -> Topology:
@@ -27,7 +27,7 @@ def inventory(planes: list[str], workers: list[str]) -> Topology:
 class World:
     """Machines as they are. Steps are carried out as etcd and Talos would; each must be possible."""
 
-    machines: dict[str, Seen] = field(default_factory=dict)
+    machines: dict[str, SeenCluster] = field(default_factory=dict)
     approvals: Approvals = field(default_factory=Approvals)
 
     @property
@@ -66,7 +66,7 @@ class World:
             assert not (at.answers and at.replicas) or step.machine in self.approvals.lost
             self.machines[step.machine] = replace(at, node=False)
 
-    def _membership(self, step: Step, at: Seen) -> None:
+    def _membership(self, step: Step, at: SeenCluster) -> None:
         assert self.has_quorum, "etcd decides nothing without a majority"
         if step.act is Act.JOIN:
             assert all(self.machines[name].healthy for name in self.voters), "etcd takes nobody in while one is away"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from cozystack_iac.settings.nodes import Disk as Wanted
+from cozystack_iac.settings.nodes import Disk
 from cozystack_iac.storage import devices
 from cozystack_iac.storage.linstor import DeviceRow
-from cozystack_iac.talos.machine import Disk
+from cozystack_iac.talos.machine import ReportedDisk
 from tests.matrix import examples
 
 FEW = st.sampled_from(["", "A", "B", "C"])  # so that identities collide
@@ -17,9 +17,9 @@ PLACES = ("sda", "sdb", "sdc")
 
 
 @st.composite
-def disks(draw: st.DrawFn) -> list[Disk]:
+def disks(draw: st.DrawFn) -> list[ReportedDisk]:
     return [
-        Disk(
+        ReportedDisk(
             place,
             f"/dev/{place}",
             1,
@@ -33,11 +33,11 @@ def disks(draw: st.DrawFn) -> list[Disk]:
 
 
 WANTED = st.one_of(
-    st.builds(Wanted, serial=FEW.filter(bool)),
-    st.builds(Wanted, wwid=WWID.filter(bool)),
-    st.builds(Wanted, by_id=FEW.filter(bool).map("ata-M_{}".format)),
-    st.builds(Wanted, serial=FEW.filter(bool), wwid=WWID.filter(bool)),
-    st.builds(Wanted, by_id=FEW.filter(bool).map("ata-M_{}".format), serial=FEW.filter(bool)),
+    st.builds(Disk, serial=FEW.filter(bool)),
+    st.builds(Disk, wwid=WWID.filter(bool)),
+    st.builds(Disk, by_id=FEW.filter(bool).map("ata-M_{}".format)),
+    st.builds(Disk, serial=FEW.filter(bool), wwid=WWID.filter(bool)),
+    st.builds(Disk, by_id=FEW.filter(bool).map("ata-M_{}".format), serial=FEW.filter(bool)),
 )
 OFFERED = st.lists(
     st.builds(
@@ -50,7 +50,7 @@ OFFERED = st.lists(
 )
 
 
-def carries(disk: Disk, wanted: Wanted) -> bool:
+def carries(disk: ReportedDisk, wanted: Disk) -> bool:
     link = f"{devices.BY_ID}{wanted.by_id}"
     return (
         wanted.serial in (None, disk.serial)
@@ -62,7 +62,7 @@ def carries(disk: Disk, wanted: Wanted) -> bool:
 @settings(max_examples=examples(300))
 @given(there=disks(), wanted=WANTED, offered=OFFERED)
 def test_linstor_is_given_only_the_named_disk_and_only_an_empty_one(
-    there: list[Disk], wanted: Wanted, offered: list[DeviceRow]
+    there: list[ReportedDisk], wanted: Disk, offered: list[DeviceRow]
 ) -> None:
     found = devices.on_talos("n1", wanted, there)
     meant = [disk for disk in there if carries(disk, wanted)]
@@ -70,7 +70,7 @@ def test_linstor_is_given_only_the_named_disk_and_only_an_empty_one(
         [disk] = meant
         assert found.link in disk.symlinks
         assert found.device == disk.path
-        if devices.judge(found, offered) is None:
+        if devices.judge_device(found, offered) is None:
             assert any(
                 row.node == "n1" and row.device == disk.path and row.serial in ("", disk.serial or row.serial)
                 for row in offered
@@ -82,10 +82,10 @@ def test_linstor_is_given_only_the_named_disk_and_only_an_empty_one(
 @settings(max_examples=examples(300))
 @given(wanted=WANTED, offered=OFFERED)
 def test_without_a_machines_word_only_what_linstor_lists_under_that_identity_passes(
-    wanted: Wanted, offered: list[DeviceRow]
+    wanted: Disk, offered: list[DeviceRow]
 ) -> None:
     found = devices.as_written("n1", wanted)
-    if isinstance(found, devices.Resolved) and devices.judge(found, offered) is None:
+    if isinstance(found, devices.Resolved) and devices.judge_device(found, offered) is None:
         name = found.link.removeprefix(devices.BY_ID)
         here = [row for row in offered if row.node == "n1"]
         event("passes")

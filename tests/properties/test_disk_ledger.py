@@ -13,7 +13,7 @@ from cozystack_iac.components.zfs_pool_job import pool_plan
 from cozystack_iac.findings import Verdict
 from cozystack_iac.settings import Site
 from cozystack_iac.storage import ledger, zfs
-from cozystack_iac.talos.machine import Disk
+from cozystack_iac.talos.machine import ReportedDisk
 from tests.matrix import examples
 from tests.sites import changed, codes, good, judged, site_of
 
@@ -29,12 +29,12 @@ class World:
 
     data: list[dict[str, str]]
     approved: list[str]
-    disks: list[Disk]
+    disks: list[ReportedDisk]
     layout: str
 
 
 @st.composite
-def machine_disks(draw: st.DrawFn) -> list[Disk]:
+def machine_disks(draw: st.DrawFn) -> list[ReportedDisk]:
     disks = []
     for number in range(draw(st.integers(1, 4))):
         name = f"sd{'abcd'[number]}"
@@ -43,7 +43,7 @@ def machine_disks(draw: st.DrawFn) -> list[Disk]:
         )
         links = draw(st.lists(own.filter(bool), max_size=2, unique=True))
         disks.append(
-            Disk(
+            ReportedDisk(
                 name,
                 f"/dev/{name}",
                 size_bytes=200 * GIB,
@@ -56,7 +56,7 @@ def machine_disks(draw: st.DrawFn) -> list[Disk]:
     return disks
 
 
-def names_of(disk: Disk) -> list[tuple[str, str]]:
+def names_of(disk: ReportedDisk) -> list[tuple[str, str]]:
     """Every way to name a disk in a stack file."""
     links = [("byId", link.removeprefix(BY_ID)) for link in disk.symlinks]
     return [(kind, value) for kind, value in (("serial", disk.serial), ("wwid", disk.wwid), *links) if value]
@@ -89,13 +89,13 @@ def stack_file(world: World) -> dict[str, Any]:
     )
 
 
-def gate(site: Site, disks: list[Disk]) -> Verdict:
+def gate(site: Site, disks: list[ReportedDisk]) -> Verdict:
     """What the ledger says about cp1 when its machine has these disks."""
     node, approved = site.nodes[0], site.storage.approved_disks.get("cp1", ())
-    return Verdict.of(ledger.judge(ledger.entries("cp1", "cp1", node.data_disks, approved, disks), {}))
+    return Verdict.of(ledger.judge_entries(ledger.entries("cp1", "cp1", node.data_disks, approved, disks), {}))
 
 
-def bearers(named: str, disks: list[Disk]) -> list[Disk]:
+def bearers(named: str, disks: list[ReportedDisk]) -> list[ReportedDisk]:
     """The disks that carry every identity of one line of a Job, by brute force."""
     wanted = {tuple(identity.split("=", 1)) for identity in named.split("\t")}
     return [disk for disk in disks if wanted <= set(names_of(disk)) and disk.bus_path != "/virtual"]
@@ -107,7 +107,7 @@ def job_disks(site: Site) -> list[str]:
     return str({entry["name"]: entry["value"] for entry in container["env"]}["DISKS"]).split("\n")
 
 
-def named_without_approval(site: Site, approved: list[str], disks: list[Disk]) -> list[str]:
+def named_without_approval(site: Site, approved: list[str], disks: list[ReportedDisk]) -> list[str]:
     """Identities in the Job of cp1 that lead to a disk nobody has approved. One that leads to several is refused there."""
     allowed = {text.removeprefix(BY_ID) for text in approved if text}
     wrong = []

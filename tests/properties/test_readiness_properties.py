@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cozystack_iac.readiness.forecast import remaining_s
 from cozystack_iac.readiness.graph import Expected
-from cozystack_iac.readiness.phases import Condition, Phase, Release, ReleaseId, item_of
+from cozystack_iac.readiness.phases import Condition, HelmRelease, Phase, ReleaseId, item_of
 from cozystack_iac.readiness.releases import assess
 from cozystack_iac.readiness.verdicts import (
     Judgement,
@@ -51,9 +51,9 @@ conditions = st.builds(
 )
 
 
-def releases(identity: ReleaseId) -> st.SearchStrategy[Release]:
+def releases(identity: ReleaseId) -> st.SearchStrategy[HelmRelease]:
     return st.builds(
-        Release,
+        HelmRelease,
         id=st.just(identity),
         generation=st.integers(1, 2),
         observed=st.integers(-1, 2),
@@ -65,10 +65,10 @@ def releases(identity: ReleaseId) -> st.SearchStrategy[Release]:
     )
 
 
-def fine(identity: ReleaseId) -> st.SearchStrategy[Release]:
+def fine(identity: ReleaseId) -> st.SearchStrategy[HelmRelease]:
     healthy = {"Ready": Condition("True", "InstallSucceeded", "")}
     return st.lists(st.sampled_from(IDS), max_size=3).map(
-        lambda needs: Release(identity, observed=1, depends_on=tuple(needs), conditions=healthy)
+        lambda needs: HelmRelease(identity, observed=1, depends_on=tuple(needs), conditions=healthy)
     )
 
 
@@ -83,7 +83,7 @@ expectations = st.builds(
 histories = st.lists(st.sampled_from(IDS).flatmap(lambda i: st.one_of(fine(i), releases(i))), max_size=25)
 
 
-def looked(objects: Iterable[Release], expected: Expected, *times: float) -> Judgement:
+def looked(objects: Iterable[HelmRelease], expected: Expected, *times: float) -> Judgement:
     """Judged at 0 and then at each of `times`, nothing having changed."""
     since, objects = Since(started=0.0), list(objects)
     for now in (0.0, *times):
@@ -92,7 +92,7 @@ def looked(objects: Iterable[Release], expected: Expected, *times: float) -> Jud
     return judgement
 
 
-def judged(objects: Iterable[Release], expected: Expected, *times: float) -> Verdict:
+def judged(objects: Iterable[HelmRelease], expected: Expected, *times: float) -> Verdict:
     return looked(objects, expected, *times).verdict
 
 
@@ -105,7 +105,9 @@ def summary(verdict: Verdict) -> object:
 
 @PROFILE
 @given(sets, expectations, st.floats(0, 5000))
-def test_ready_is_exactly_what_brute_force_calls_ready(objects: list[Release], expected: Expected, now: float) -> None:
+def test_ready_is_exactly_what_brute_force_calls_ready(
+    objects: list[HelmRelease], expected: Expected, now: float
+) -> None:
     everything = all(item_of(r).phase is Phase.READY for r in objects)
     complete = expected.releases.keys() <= {r.id for r in objects} and len(objects) >= max(1, expected.floor)
 
@@ -115,9 +117,9 @@ def test_ready_is_exactly_what_brute_force_calls_ready(objects: list[Release], e
 @PROFILE
 @given(histories, expectations, st.lists(st.floats(0, 900), min_size=25, max_size=25))
 def test_never_ready_while_any_expected_release_is_not(
-    events: list[Release], expected: Expected, pauses: list[float]
+    events: list[HelmRelease], expected: Expected, pauses: list[float]
 ) -> None:
-    since, now, world = Since(started=0.0), 0.0, dict[ReleaseId, Release]()
+    since, now, world = Since(started=0.0), 0.0, dict[ReleaseId, HelmRelease]()
     for event, pause in zip(events, pauses, strict=False):
         now += pause
         world[event.id] = event
@@ -141,8 +143,8 @@ def test_the_order_of_objects_does_not_matter(objects, expected, now, random) ->
 def test_random_orders_and_duplicates_of_events_do_not_change_the_final_verdict(events, expected, random) -> None:  # type: ignore[no-untyped-def]
     final = {event.id: event for event in events}
 
-    def play(order: list[Release]) -> object:
-        since, world = Since(started=0.0), dict[ReleaseId, Release]()
+    def play(order: list[HelmRelease]) -> object:
+        since, world = Since(started=0.0), dict[ReleaseId, HelmRelease]()
         for now, event in enumerate(order):
             world[event.id] = event
             since = assess(since, world.values(), expected, float(now), LIMITS).since
@@ -158,7 +160,7 @@ def test_random_orders_and_duplicates_of_events_do_not_change_the_final_verdict(
 @PROFILE
 @given(sets, expectations, st.floats(0, 5000), st.data())
 def test_less_evidence_turns_a_verdict_into_unknown_or_leaves_it(
-    objects: list[Release], expected: Expected, now: float, data: st.DataObject
+    objects: list[HelmRelease], expected: Expected, now: float, data: st.DataObject
 ) -> None:
     if not objects:
         return
@@ -172,7 +174,7 @@ def test_less_evidence_turns_a_verdict_into_unknown_or_leaves_it(
 @PROFILE
 @given(sets, expectations, st.sampled_from(IDS).flatmap(releases), st.floats(0, 5000))
 def test_adding_a_release_that_is_not_ready_never_makes_it_ready(
-    objects: list[Release], expected: Expected, extra: Release, now: float
+    objects: list[HelmRelease], expected: Expected, extra: HelmRelease, now: float
 ) -> None:
     more = [r for r in objects if r.id != extra.id] + [extra]
 
@@ -182,7 +184,7 @@ def test_adding_a_release_that_is_not_ready_never_makes_it_ready(
 @PROFILE
 @given(sets, expectations, st.floats(0, 5000), st.floats(0, 5000))
 def test_time_alone_never_takes_ready_or_stuck_back(
-    objects: list[Release], expected: Expected, first: float, more: float
+    objects: list[HelmRelease], expected: Expected, first: float, more: float
 ) -> None:
     early, late = judged(objects, expected, first), judged(objects, expected, first, first + more)
 
@@ -192,7 +194,7 @@ def test_time_alone_never_takes_ready_or_stuck_back(
 @PROFILE
 @given(sets, expectations, st.floats(0, 5000), st.data())
 def test_one_release_more_that_is_ready_never_takes_ready_away(
-    objects: list[Release], expected: Expected, now: float, data: st.DataObject
+    objects: list[HelmRelease], expected: Expected, now: float, data: st.DataObject
 ) -> None:
     better = [data.draw(fine(r.id)) if item_of(r).phase is not Phase.READY else r for r in objects]
 
@@ -201,7 +203,7 @@ def test_one_release_more_that_is_ready_never_takes_ready_away(
 
 @PROFILE
 @given(sets, expectations)
-def test_nothing_is_waited_for_without_end(objects: list[Release], expected: Expected) -> None:
+def test_nothing_is_waited_for_without_end(objects: list[HelmRelease], expected: Expected) -> None:
     verdict = judged(objects, expected, LONG_S)
 
     assert not isinstance(verdict, Progressing) or not verdict.blockers
@@ -210,7 +212,7 @@ def test_nothing_is_waited_for_without_end(objects: list[Release], expected: Exp
 @PROFILE
 @given(sets, expectations, st.floats(0, 5000))
 def test_whatever_is_not_ready_is_explained_by_at_least_one_root(
-    objects: list[Release], expected: Expected, now: float
+    objects: list[HelmRelease], expected: Expected, now: float
 ) -> None:
     judgement = looked(objects, expected, now)
     verdict, roots = judgement.verdict, {s.subject for s in judgement.standings if not s.root}
@@ -223,7 +225,7 @@ def test_whatever_is_not_ready_is_explained_by_at_least_one_root(
 
 @PROFILE
 @given(sets, expectations, st.floats(0, 5000))
-def test_the_platform_is_what_its_subjects_are(objects: list[Release], expected: Expected, now: float) -> None:
+def test_the_platform_is_what_its_subjects_are(objects: list[HelmRelease], expected: Expected, now: float) -> None:
     judgement = looked(objects, expected, now)
     states = {s.state for s in judgement.standings}
 
@@ -236,7 +238,7 @@ def test_the_platform_is_what_its_subjects_are(objects: list[Release], expected:
 @PROFILE
 @given(sets, expectations, st.floats(0, 5000), st.floats(0.01, 10))
 def test_time_left_is_only_foretold_while_it_goes_on(
-    objects: list[Release], expected: Expected, now: float, pace: float
+    objects: list[HelmRelease], expected: Expected, now: float, pace: float
 ) -> None:
     judgement = looked(objects, expected, now)
     seconds = remaining_s(judgement.standings, pace)
@@ -247,7 +249,7 @@ def test_time_left_is_only_foretold_while_it_goes_on(
 
 @PROFILE
 @given(sets, expectations)
-def test_a_change_of_one_release_restarts_the_settling_period(objects: list[Release], expected: Expected) -> None:
+def test_a_change_of_one_release_restarts_the_settling_period(objects: list[HelmRelease], expected: Expected) -> None:
     since = assess(Since(started=0.0), objects, expected, 0.0, LIMITS).since
     broken = [replace(r, conditions={}) for r in objects]
     since = assess(since, broken, expected, 50.0, LIMITS).since

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cozystack_iac.reachability import probes, served
-from cozystack_iac.reachability.outcomes import Reach, Standing, Target, judge
+from cozystack_iac.reachability.outcomes import Endpoint, EndpointStanding, Reach, judge_endpoint
 from cozystack_iac.reachability.served import Trust
 from lab import pki
 from lab.clock import Clock
@@ -81,9 +81,9 @@ async def ingress(state: Path, web: dict[str, Any]) -> AsyncIterator[Hub]:
                 await task
 
 
-async def seen(label: str, deadline_s: float = 10) -> Standing:
-    target = Target(f"{label}.example.com", ip_address(ADDRESS), PORT, passthrough=label == "api")
-    return judge(target, await probes.probe(target, CLUSTER_CA.crt, deadline_s=deadline_s))
+async def seen(label: str, deadline_s: float = 10) -> EndpointStanding:
+    target = Endpoint(f"{label}.example.com", ip_address(ADDRESS), PORT, passthrough=label == "api")
+    return judge_endpoint(target, await probes.probe(target, CLUSTER_CA.crt, deadline_s=deadline_s))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ async def test_every_certificate_of_the_dashboard_is_reported_and_stops_nothing(
 
     assert standing.ok
     assert standing.served is not None
-    assert served.judge("dashboard.example.com", standing.served, datetime.now(UTC)).trust is trust
+    assert served.judge_trust("dashboard.example.com", standing.served, datetime.now(UTC)).trust is trust
 
 
 async def test_answers_follow_each_other_from_the_first_question_on(tmp_path: Path) -> None:

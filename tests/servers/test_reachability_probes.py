@@ -9,12 +9,12 @@ import pytest
 
 from cozystack_iac.reachability import probes, served
 from cozystack_iac.reachability.names import Said
-from cozystack_iac.reachability.outcomes import Failure, Target, judge
+from cozystack_iac.reachability.outcomes import Endpoint, Failure, judge_endpoint
 from tests.loopback import ADDRESS, SPOKEN, Handler, Pki, Web, proxying, serving, speaking
 
 
-def local(name: str, port: int) -> Target:
-    return Target(name, ip_address("127.0.0.1"), port, passthrough=name.startswith("api."))
+def local(name: str, port: int) -> Endpoint:
+    return Endpoint(name, ip_address("127.0.0.1"), port, passthrough=name.startswith("api."))
 
 
 # Addresses -----------------------------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ async def test_a_certificate_that_is_not_trusted_is_seen_and_told(pki: Pki) -> N
         outcome = await probes.probe(local("dashboard.example.com", port), "")
 
     assert outcome.served is not None
-    standing = served.judge("dashboard.example.com", outcome.served, datetime.now(UTC))
+    standing = served.judge_trust("dashboard.example.com", outcome.served, datetime.now(UTC))
     assert standing.trust is served.Trust.PRIVATE
     assert "ca of" in standing.words
 
@@ -57,7 +57,7 @@ async def test_the_api_is_reached_when_the_clusters_own_ca_signed_the_answer(pki
     async with serving(Web(401), pki.server()) as port:
         target = local("api.example.com", port)
 
-        assert judge(target, await probes.probe(target, pki.ca)).ok
+        assert judge_endpoint(target, await probes.probe(target, pki.ca)).ok
 
 
 async def test_an_api_of_another_cluster_is_not_reached(pki: Pki, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -72,7 +72,7 @@ async def test_an_api_certificate_without_the_name_is_told_apart(tmp_path: Path)
     other = Pki(tmp_path, names=("kubernetes.default",))
     async with serving(Web(401), other.server()) as port:
         target = local("api.example.com", port)
-        standing = judge(target, await probes.probe(target, other.ca))
+        standing = judge_endpoint(target, await probes.probe(target, other.ca))
 
     assert "does not include api.example.com" in standing.means
 
@@ -126,7 +126,9 @@ async def test_a_closed_port_is_refused(pki: Pki) -> None:
 # Proxies -------------------------------------------------------------------------------------------------------------
 
 
-AWAY = Target("api.example.com", ip_address("192.0.2.11"), passthrough=True)  # an address that leads nowhere by itself
+AWAY = Endpoint(
+    "api.example.com", ip_address("192.0.2.11"), passthrough=True
+)  # an address that leads nowhere by itself
 
 
 async def test_a_proxy_of_the_workstation_is_used_and_named(pki: Pki) -> None:

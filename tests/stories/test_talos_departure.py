@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from cozystack_iac.kube.client import Object, routed
-from cozystack_iac.kube.kubeconfig import Access
+from cozystack_iac.kube.kubeconfig import ApiAccess
 from cozystack_iac.membership.approval import Approval
 from cozystack_iac.stages.base import Known
 from cozystack_iac.stages.cluster_membership import ClusterMembershipProvider, MembershipInputs, MembershipOutputs
@@ -131,7 +131,7 @@ class Api:
 def api() -> Iterator[Api]:
     made = Api()
 
-    def route(access: Access) -> httpx.AsyncBaseTransport:
+    def route(access: ApiAccess) -> httpx.AsyncBaseTransport:
         assert access.client_key_pem
         return httpx.MockTransport(made.answer)
 

@@ -11,7 +11,7 @@ import pytest
 from cozystack_iac.stages.node_verification import NodeVerificationProvider, VerificationInputs
 from cozystack_iac.stages.talos_upgrade import RunningMachine, TalosUpgradeProvider, UpgradeInputs, UpgradeOutputs
 from cozystack_iac.talos.fleet import MachineRef
-from cozystack_iac.talos.verification import Wanted
+from cozystack_iac.talos.verification import WantedMachine
 from cozystack_iac.waiting import StageFailed
 from lab.events import Event
 from lab.scenario import MachineChange
@@ -32,8 +32,8 @@ def image(talos: str) -> str:
     return f"ghcr.io/cozystack/cozystack/talos:{talos}"
 
 
-def wanted(site: Site, talos: str, **changes: Any) -> dict[str, Wanted]:
-    one = Wanted(talos=talos, image=image(talos), extensions=("drbd", "zfs"), modules=MODULES)
+def wanted(site: Site, talos: str, **changes: Any) -> dict[str, WantedMachine]:
+    one = WantedMachine(talos=talos, image=image(talos), extensions=("drbd", "zfs"), modules=MODULES)
     return dict.fromkeys(site.world.machines, one.model_copy(update=changes))
 
 

@@ -31,19 +31,21 @@ B64 = base64.b64encode(CERTIFICATE.encode()).decode()
 )
 @pytest.mark.parametrize("given", [CERTIFICATE, B64, CERTIFICATE.encode()])
 def test_a_certificate_is_judged_by_what_is_left_of_it(given: str | bytes, before: timedelta, codes: list[str]) -> None:
-    found = list(certificates.judge("the certificate", given, "somewhere", ENDS - before))
+    found = list(certificates.judge_expiry("the certificate", given, "somewhere", ENDS - before))
     assert [f.code for f in found] == codes
 
 
 def test_the_warning_says_when_it_ends_and_when_it_can_be_renewed() -> None:
-    [finding] = certificates.judge("the certificate", CERTIFICATE, "somewhere", ENDS - timedelta(days=40, hours=1))
+    [finding] = certificates.judge_expiry(
+        "the certificate", CERTIFICATE, "somewhere", ENDS - timedelta(days=40, hours=1)
+    )
     assert finding.problem == f"the certificate expires on {ENDS:%Y-%m-%d}, in 40 days"
     assert f"between {ENDS - timedelta(days=30):%Y-%m-%d}" in finding.fix
 
 
 @pytest.mark.parametrize("given", [None, "", "nonsense", b"\xff", "-----BEGIN CERTIFICATE-----\nAAAA\n"])
 def test_what_is_no_certificate_says_nothing(given: str | bytes | None) -> None:
-    assert list(certificates.judge("it", given, "somewhere", ENDS)) == []
+    assert list(certificates.judge_expiry("it", given, "somewhere", ENDS)) == []
 
 
 @pytest.fixture

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from cozystack_iac.findings import Severity, Verdict, table
-from cozystack_iac.settings.nodes import Disk as Wanted
+from cozystack_iac.settings.nodes import Disk
 from cozystack_iac.stages import disk_ledger as ledger_stages
 from cozystack_iac.stages.base import Known
 from cozystack_iac.stages.disk_ledger import DiskLedgerProvider, LedgerInputs, LedgerOutputs, fresh
 from cozystack_iac.storage import ledger
-from cozystack_iac.storage.ledger import Entry, Standing
-from cozystack_iac.talos.machine import Disk
+from cozystack_iac.storage.ledger import EntryStanding, LedgerEntry
+from cozystack_iac.talos.machine import ReportedDisk
 from cozystack_iac.waiting import Progress, StageFailed
 from tests.sites import changed, found, good, judged
 
 SILENT = Progress("DiskLedger", write=lambda _: None)
-SDB = Disk(
+SDB = ReportedDisk(
     "sdb",
     "/dev/sdb",
     size_bytes=200 * 1024**3,
@@ -25,10 +25,10 @@ SDB = Disk(
     wwid="naa.5000c500a1b2c3d4",
     symlinks=("/dev/disk/by-id/wwn-0x5000c500a1b2c3d4", "/dev/disk/by-path/pci-0000:00:1f.2-ata-2"),
 )
-SDC = Disk("sdc", "/dev/sdc", size_bytes=100 * 1024**3, serial="C1")
+SDC = ReportedDisk("sdc", "/dev/sdc", size_bytes=100 * 1024**3, serial="C1")
 
 
-def entry(wanted: Wanted, approved: list[str], disks: list[Disk] | None = None) -> Entry:
+def entry(wanted: Disk, approved: list[str], disks: list[ReportedDisk] | None = None) -> LedgerEntry:
     [one] = ledger.entries("w1", "cozystack:nodes[3]", [wanted], approved, [SDB, SDC] if disks is None else disks)
     return one
 
@@ -42,12 +42,12 @@ def entry(wanted: Wanted, approved: list[str], disks: list[Disk] | None = None) 
 )
 @pytest.mark.parametrize(
     "wanted",
-    [Wanted(serial="Z1Z0A1B2"), Wanted(wwid="naa.5000c500a1b2c3d4"), Wanted(by_id="wwn-0x5000c500a1b2c3d4")],
+    [Disk(serial="Z1Z0A1B2"), Disk(wwid="naa.5000c500a1b2c3d4"), Disk(by_id="wwn-0x5000c500a1b2c3d4")],
     ids=str,
 )
-def test_any_identity_of_a_disk_approves_it(wanted: Wanted, approval: str) -> None:
+def test_any_identity_of_a_disk_approves_it(wanted: Disk, approval: str) -> None:
     seen = entry(wanted, ["other", approval])
-    assert (seen.standing, seen.disk, seen.approval) == (Standing.APPROVED, SDB, approval)
+    assert (seen.standing, seen.disk, seen.approval) == (EntryStanding.APPROVED, SDB, approval)
 
 
 @pytest.mark.parametrize(
@@ -56,27 +56,27 @@ def test_any_identity_of_a_disk_approves_it(wanted: Wanted, approval: str) -> No
     ids=str,
 )
 def test_anything_but_an_identity_letter_by_letter_does_not(approved: list[str]) -> None:
-    assert entry(Wanted(serial="Z1Z0A1B2"), approved).standing is Standing.UNAPPROVED
+    assert entry(Disk(serial="Z1Z0A1B2"), approved).standing is EntryStanding.UNAPPROVED
 
 
 def test_a_disk_that_was_exchanged_is_not_the_approved_one() -> None:
-    other = Disk("sdb", "/dev/sdb", serial="Z1Z0A1B2", wwid="naa.5000c500ffffffff")
-    assert entry(Wanted(serial="Z1Z0A1B2"), ["naa.5000c500a1b2c3d4"], [other]).standing is Standing.UNAPPROVED
-    assert entry(Wanted(wwid="naa.5000c500a1b2c3d4"), ["naa.5000c500a1b2c3d4"], [other]).standing is Standing.NOT_ONE
+    other = ReportedDisk("sdb", "/dev/sdb", serial="Z1Z0A1B2", wwid="naa.5000c500ffffffff")
+    assert entry(Disk(serial="Z1Z0A1B2"), ["naa.5000c500a1b2c3d4"], [other]).standing is EntryStanding.UNAPPROVED
+    assert entry(Disk(wwid="naa.5000c500a1b2c3d4"), ["naa.5000c500a1b2c3d4"], [other]).standing is EntryStanding.NOT_ONE
 
 
 def test_a_disk_that_two_disks_could_be_is_none() -> None:
-    twin = Disk("sdd", "/dev/sdd", serial="Z1Z0A1B2")
-    seen = entry(Wanted(serial="Z1Z0A1B2"), ["Z1Z0A1B2"], [SDB, twin])
-    assert seen.standing is Standing.NOT_ONE
+    twin = ReportedDisk("sdd", "/dev/sdd", serial="Z1Z0A1B2")
+    seen = entry(Disk(serial="Z1Z0A1B2"), ["Z1Z0A1B2"], [SDB, twin])
+    assert seen.standing is EntryStanding.NOT_ONE
     assert "/dev/sdb" in seen.detail
     assert "/dev/sdd" in seen.detail
 
 
 def test_where_nobody_can_be_asked_an_approved_disk_is_not_verified_yet() -> None:
-    [one] = ledger.entries("w1", "cozystack:nodes[3]", [Wanted(serial="C1")], ["C1"], None)
-    [finding] = ledger.judge([one], {})
-    assert one.standing is Standing.UNVERIFIED
+    [one] = ledger.entries("w1", "cozystack:nodes[3]", [Disk(serial="C1")], ["C1"], None)
+    [finding] = ledger.judge_entries([one], {})
+    assert one.standing is EntryStanding.UNVERIFIED
     assert finding.severity is Severity.NOTE
     assert "is not verified yet" in finding.problem
     assert "reads it on the node before it writes" in finding.fix
@@ -84,16 +84,16 @@ def test_where_nobody_can_be_asked_an_approved_disk_is_not_verified_yet() -> Non
 
 
 def test_a_machine_that_does_not_answer_has_no_approved_disk() -> None:
-    seen = ledger.unread("w1", "cozystack:nodes[3]", [Wanted(serial="C1")], "connection refused")
-    assert Verdict.of(ledger.judge(seen, {"w1": ["C1"]})).blocking
+    seen = ledger.unread("w1", "cozystack:nodes[3]", [Disk(serial="C1")], "connection refused")
+    assert Verdict.of(ledger.judge_entries(seen, {"w1": ["C1"]})).blocking
 
 
 # What a person is told ----------------------------------------------------------------------------------------------
 
 
 def test_the_finding_prints_the_lines_to_add_beside_what_is_approved_already() -> None:
-    open_ = [entry(Wanted(serial="Z1Z0A1B2"), ["0815"]), entry(Wanted(serial="C1"), [])]
-    text = table(Verdict.of(ledger.judge(open_, {"w1": ["0815"]})))
+    open_ = [entry(Disk(serial="Z1Z0A1B2"), ["0815"]), entry(Disk(serial="C1"), [])]
+    text = table(Verdict.of(ledger.judge_entries(open_, {"w1": ["0815"]})))
     assert "approvedDisks:\n             " in text
     assert '  w1: ["0815", Z1Z0A1B2, C1]' in text
     assert "/dev/sdb 200 GiB ST4000NM0023 (naa.5000c500a1b2c3d4, Z1Z0A1B2, wwn-0x5000c500a1b2c3d4)" in text
@@ -128,10 +128,10 @@ def test_many_nodes_are_one_finding_that_can_be_read() -> None:
 
 
 def test_the_table_shows_what_would_be_written() -> None:
-    shown = ledger.rows([entry(Wanted(serial="Z1Z0A1B2"), ["Z1Z0A1B2"]), entry(Wanted(serial="C1"), [])])
+    shown = ledger.rows([entry(Disk(serial="Z1Z0A1B2"), ["Z1Z0A1B2"]), entry(Disk(serial="C1"), [])])
     assert shown[0].found == "/dev/sdb 200 GiB ST4000NM0023"
     assert shown[0].identities == "naa.5000c500a1b2c3d4\nZ1Z0A1B2\nwwn-0x5000c500a1b2c3d4"
-    assert "\n" not in ledger.rows([entry(Wanted(serial="Z1Z0A1B2"), [])], between=", ")[0].identities
+    assert "\n" not in ledger.rows([entry(Disk(serial="Z1Z0A1B2"), [])], between=", ")[0].identities
     assert shown[0].approval == "approved by Z1Z0A1B2"
     assert shown[1].approval == "NOT APPROVED"
 
@@ -139,9 +139,11 @@ def test_the_table_shows_what_would_be_written() -> None:
 async def test_a_disk_that_changed_since_the_preview_stops_before_anything_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def looks(given: LedgerInputs, nodes: list[str]) -> list[ledger_stages.Look]:
-        now = [Disk("sdb", "/dev/sdb", serial="OTHER")]
-        return [ledger_stages.Look(n, ledger.entries(n, n, given.disks[n], given.approved[n], now)) for n in nodes]
+    async def looks(given: LedgerInputs, nodes: list[str]) -> list[ledger_stages.NodeLedger]:
+        now = [ReportedDisk("sdb", "/dev/sdb", serial="OTHER")]
+        return [
+            ledger_stages.NodeLedger(n, ledger.entries(n, n, given.disks[n], given.approved[n], now)) for n in nodes
+        ]
 
     monkeypatch.setattr(ledger_stages, "_looks", looks)
     with pytest.raises(StageFailed) as failure:
@@ -175,7 +177,7 @@ def test_an_approval_by_an_identity_of_the_machine_is_left_to_the_machine() -> N
 
 def inputs(**disks: list[str]) -> LedgerInputs:
     return LedgerInputs(
-        disks={node: [Wanted(serial=serial) for serial in serials] for node, serials in disks.items()},
+        disks={node: [Disk(serial=serial) for serial in serials] for node, serials in disks.items()},
         places={node: f"cozystack:nodes[{index}]" for index, node in enumerate(disks)},
         approved=disks,
         deadline_s=1,
@@ -205,7 +207,7 @@ async def test_lines_of_disks_that_stay_are_kept_and_those_that_left_go(monkeypa
     asked: list[list[str]] = []
     looks = ledger_stages._looks
 
-    async def counted(given: LedgerInputs, nodes: list[str]) -> list[ledger_stages.Look]:
+    async def counted(given: LedgerInputs, nodes: list[str]) -> list[ledger_stages.NodeLedger]:
         asked.append(list(nodes))
         return await looks(given, nodes)
 

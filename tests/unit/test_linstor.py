@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from cozystack_iac.settings.nodes import Disk as Wanted
+from cozystack_iac.settings.nodes import Disk
 from cozystack_iac.storage import devices, linstor
 from cozystack_iac.storage.linstor import NodeRow, PoolState
-from cozystack_iac.talos.machine import Disk
+from cozystack_iac.talos.machine import ReportedDisk
 
 GIB = 1024**3
 KIB = 1024
@@ -239,7 +239,9 @@ def test_a_resource_is_settled_only_when_nothing_is_copied(
 # Devices -------------------------------------------------------------------------------------------------------------
 
 LINK = "/dev/disk/by-id/ata-MODEL_S1"
-DISK = Disk("sdb", "/dev/sdb", 200 * GIB, "MODEL", "S1", "naa.5000c500a1b2c3d4", symlinks=(LINK, "/dev/disk/by-path/x"))
+DISK = ReportedDisk(
+    "sdb", "/dev/sdb", 200 * GIB, "MODEL", "S1", "naa.5000c500a1b2c3d4", symlinks=(LINK, "/dev/disk/by-path/x")
+)
 
 
 def offered(**changes: Any) -> tuple[linstor.DeviceRow, ...]:
@@ -248,24 +250,29 @@ def offered(**changes: Any) -> tuple[linstor.DeviceRow, ...]:
 
 
 def test_a_disk_is_given_to_linstor_by_its_link_whatever_identity_the_stack_file_has() -> None:
-    for wanted in (Wanted(serial="S1"), Wanted(wwid="naa.5000c500a1b2c3d4"), Wanted(by_id="ata-MODEL_S1")):
-        found = devices.on_talos("n1", wanted, [DISK, Disk("sda", "/dev/sda", serial="OS")])
+    for wanted in (Disk(serial="S1"), Disk(wwid="naa.5000c500a1b2c3d4"), Disk(by_id="ata-MODEL_S1")):
+        found = devices.on_talos("n1", wanted, [DISK, ReportedDisk("sda", "/dev/sda", serial="OS")])
         assert isinstance(found, devices.Resolved)
         assert found.link == LINK
-        assert devices.judge(found, offered()) is None
+        assert devices.judge_device(found, offered()) is None
 
 
 @pytest.mark.parametrize(
     ("wanted", "disks", "code", "words"),
     [
-        (Wanted(serial="S9"), [DISK], "LIN-004", "now matches no disk of the machine"),
-        (Wanted(serial="S1"), [DISK, DISK], "LIN-004", "now matches 2 disks"),
-        (Wanted(selector="disk.size > 1u * x.y"), [DISK], "LIN-004", "cannot be evaluated"),
-        (Wanted(serial="S1"), [Disk("sdb", "/dev/sdb", serial="S1")], "LIN-006", "has no link in /dev/disk/by-id"),
+        (Disk(serial="S9"), [DISK], "LIN-004", "now matches no disk of the machine"),
+        (Disk(serial="S1"), [DISK, DISK], "LIN-004", "now matches 2 disks"),
+        (Disk(selector="disk.size > 1u * x.y"), [DISK], "LIN-004", "cannot be evaluated"),
+        (
+            Disk(serial="S1"),
+            [ReportedDisk("sdb", "/dev/sdb", serial="S1")],
+            "LIN-006",
+            "has no link in /dev/disk/by-id",
+        ),
     ],
 )
 def test_a_disk_that_is_not_the_one_any_more_is_refused(
-    wanted: Wanted, disks: list[Disk], code: str, words: str
+    wanted: Disk, disks: list[ReportedDisk], code: str, words: str
 ) -> None:
     found = devices.on_talos("n1", wanted, disks)
     assert not isinstance(found, devices.Resolved)
@@ -285,26 +292,26 @@ def test_a_disk_that_is_not_the_one_any_more_is_refused(
     ],
 )
 def test_linstor_itself_has_to_call_the_disk_empty(rows: tuple[linstor.DeviceRow, ...], code: str | None) -> None:
-    found = devices.judge(devices.Resolved("n1", LINK, "/dev/sdb", "S1", "naa.5000c500a1b2c3d4"), rows)
+    found = devices.judge_device(devices.Resolved("n1", LINK, "/dev/sdb", "S1", "naa.5000c500a1b2c3d4"), rows)
     assert (found.code if found else None) == code
 
 
 @pytest.mark.parametrize(
     ("wanted", "code"),
     [
-        (Wanted(by_id="ata-MODEL_S1"), None),
-        (Wanted(by_id="/dev/disk/by-id/wwn-0x5000c500a1b2c3d4"), None),
-        (Wanted(by_id="dm-name-x", serial="S1"), None),
-        (Wanted(by_id="dm-name-x"), "LIN-005"),  # nothing says that this is LINSTOR's /dev/sdb
-        (Wanted(by_id="ata-MODEL_S2"), "LIN-005"),
-        (Wanted(serial="S1"), "LIN-006"),
+        (Disk(by_id="ata-MODEL_S1"), None),
+        (Disk(by_id="/dev/disk/by-id/wwn-0x5000c500a1b2c3d4"), None),
+        (Disk(by_id="dm-name-x", serial="S1"), None),
+        (Disk(by_id="dm-name-x"), "LIN-005"),  # nothing says that this is LINSTOR's /dev/sdb
+        (Disk(by_id="ata-MODEL_S2"), "LIN-005"),
+        (Disk(serial="S1"), "LIN-006"),
     ],
 )
 def test_without_a_machines_word_link_and_identity_have_to_meet_what_linstor_lists(
-    wanted: Wanted, code: str | None
+    wanted: Disk, code: str | None
 ) -> None:
     found = devices.as_written("n1", wanted)
-    judged = devices.judge(found, offered()) if isinstance(found, devices.Resolved) else found
+    judged = devices.judge_device(found, offered()) if isinstance(found, devices.Resolved) else found
     assert (judged.code if judged else None) == code
 
 

@@ -14,12 +14,21 @@ import pytest
 from cozystack_iac.findings import Finding, Rule
 from cozystack_iac.kube.client import Object
 from cozystack_iac.platform import claim, helm_records
-from cozystack_iac.platform.claim import CHART_OBJECTS, CLUSTER, NAMESPACE, RELEASE, Seen, Wanted, judge, stuck
+from cozystack_iac.platform.claim import (
+    CHART_OBJECTS,
+    CLUSTER,
+    NAMESPACE,
+    RELEASE,
+    SeenInstall,
+    WantedInstall,
+    objections,
+    stuck,
+)
 from cozystack_iac.platform.helm_records import Revision
 from tests.helm import secret
 
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
-WANTED = Wanted(
+WANTED = WantedInstall(
     cluster="eu1",
     release_namespace="cozy-system",
     brings_namespace=False,
@@ -49,12 +58,12 @@ def revision(status: str, number: int = 1, name: str = "cozy-installer", where: 
     return Revision(name, where, number, status, f"sh.helm.release.v1.{name}.v{number}", NOW, version="1.6.2")
 
 
-def codes(wanted: Wanted, seen: Seen, **given: Any) -> list[str]:
-    return [finding.code for finding in judge(wanted, seen, **given)]
+def codes(wanted: WantedInstall, seen: SeenInstall, **given: Any) -> list[str]:
+    return [finding.code for finding in objections(wanted, seen, **given)]
 
 
-def one(wanted: Wanted, seen: Seen) -> Finding:
-    [finding] = judge(wanted, seen)
+def one(wanted: WantedInstall, seen: SeenInstall) -> Finding:
+    [finding] = objections(wanted, seen)
     return finding
 
 
@@ -64,16 +73,16 @@ OURS = "cozy-system/cozy-installer"
 @pytest.mark.parametrize(
     "seen",
     [
-        Seen(),
-        Seen(namespace("eu1")),
-        Seen(namespace("eu1"), objects(OURS), (revision("deployed"),)),
-        Seen(namespace("eu1"), objects(OURS), (revision("failed", 3),)),
-        Seen(namespace("eu1", helm="kube-system/cozy-installer"), objects(OURS), (revision("deployed"),)),
-        Seen(namespace("eu1"), legacy={"data": {"root-host": "example.org", "expose-services": "api"}}),
+        SeenInstall(),
+        SeenInstall(namespace("eu1")),
+        SeenInstall(namespace("eu1"), objects(OURS), (revision("deployed"),)),
+        SeenInstall(namespace("eu1"), objects(OURS), (revision("failed", 3),)),
+        SeenInstall(namespace("eu1", helm="kube-system/cozy-installer"), objects(OURS), (revision("deployed"),)),
+        SeenInstall(namespace("eu1"), legacy={"data": {"root-host": "example.org", "expose-services": "api"}}),
     ],
     ids=["nothing", "our namespace", "our release", "our failed release", "came from 1.3", "an old key that agrees"],
 )
-def test_what_is_ours_or_nobodys_is_installed_into(seen: Seen) -> None:
+def test_what_is_ours_or_nobodys_is_installed_into(seen: SeenInstall) -> None:
     assert codes(WANTED, seen) == []
 
 
@@ -81,32 +90,34 @@ def test_what_is_ours_or_nobodys_is_installed_into(seen: Seen) -> None:
     ("seen", "code", "says"),
     [
         (
-            Seen(namespace(), objects("cozy-system/cozystack"), (revision("deployed", 4, "cozystack"),)),
+            SeenInstall(namespace(), objects("cozy-system/cozystack"), (revision("deployed", 4, "cozystack"),)),
             "INS-001",
             "belong to Helm release cozy-system/cozystack (revision 4 deployed since 2026-11-30",
         ),
         (
-            Seen(namespace("eu1"), objects("tools/installer")),
+            SeenInstall(namespace("eu1"), objects("tools/installer")),
             "INS-001",
             "tools/installer, which Helm has no record of",
         ),
-        (Seen(namespace(), objects(OURS), (revision("deployed"),)), "INS-002", "was not created by this stack"),
-        (Seen(namespace("us7"), objects(OURS), (revision("deployed"),)), "INS-002", "stack of cluster `us7`"),
-        (Seen(namespace()), "INS-003", "has existed since 2026-01-01, and has no owner"),
+        (SeenInstall(namespace(), objects(OURS), (revision("deployed"),)), "INS-002", "was not created by this stack"),
+        (SeenInstall(namespace("us7"), objects(OURS), (revision("deployed"),)), "INS-002", "stack of cluster `us7`"),
+        (SeenInstall(namespace()), "INS-003", "has existed since 2026-01-01, and has no owner"),
         (
-            Seen(namespace(helm="kube-system/cozy-installer")),
+            SeenInstall(namespace(helm="kube-system/cozy-installer")),
             "INS-003",
             "left over from Helm release kube-system/cozy-installer",
         ),
         (
-            Seen(namespace("eu1"), legacy={"data": {"root-host": "old.example.org"}}),
+            SeenInstall(namespace("eu1"), legacy={"data": {"root-host": "old.example.org"}}),
             "INS-005",
             "`root-host` is `old.example.org` there, but `example.org` in the stack file",
         ),
     ],
     ids=["other release", "no record", "by hand", "other stack", "leftover", "leftover of 1.3", "old ConfigMap"],
 )
-def test_what_is_somebody_elses_is_refused_with_its_owner_and_a_way_out(seen: Seen, code: str, says: str) -> None:
+def test_what_is_somebody_elses_is_refused_with_its_owner_and_a_way_out(
+    seen: SeenInstall, code: str, says: str
+) -> None:
     finding = one(WANTED, seen)
     assert finding.code == code
     assert says in finding.problem
@@ -114,7 +125,7 @@ def test_what_is_somebody_elses_is_refused_with_its_owner_and_a_way_out(seen: Se
 
 
 def test_a_foreign_release_comes_with_the_exact_commands_to_hand_it_over() -> None:
-    fix = one(WANTED, Seen(namespace("eu1"), objects("cozy-system/cozystack"))).fix
+    fix = one(WANTED, SeenInstall(namespace("eu1"), objects("cozy-system/cozystack"))).fix
     assert (
         "kubectl annotate --overwrite deployments cozystack-operator -n cozy-system "
         "meta.helm.sh/release-name=cozy-installer meta.helm.sh/release-namespace=cozy-system" in fix
@@ -124,13 +135,13 @@ def test_a_foreign_release_comes_with_the_exact_commands_to_hand_it_over() -> No
 
 
 def test_objects_without_an_owner_are_all_named_with_their_commands() -> None:
-    found = list(judge(WANTED, Seen(namespace(), objects(""))))
+    found = list(objections(WANTED, SeenInstall(namespace(), objects(""))))
     assert [f.code for f in found] == ["INS-004"] * len(CHART_OBJECTS)
     assert "app.kubernetes.io/managed-by=Helm" in found[0].fix
 
 
 def test_up_to_1_3_the_namespace_itself_has_to_be_helms() -> None:
-    seen = Seen(namespace("eu1", helm="cozy-system/cozystack"))
+    seen = SeenInstall(namespace("eu1", helm="cozy-system/cozystack"))
     assert codes(OLD, seen) == ["INS-001"]
     assert codes(WANTED, seen) == []
 
@@ -138,19 +149,19 @@ def test_up_to_1_3_the_namespace_itself_has_to_be_helms() -> None:
 @pytest.mark.parametrize(
     ("seen", "code"),
     [
-        (Seen(namespace()), "INS-003"),
-        (Seen(namespace(), objects(OURS), (revision("deployed"),)), "INS-002"),
-        (Seen(namespace(), objects("")), "INS-004"),
+        (SeenInstall(namespace()), "INS-003"),
+        (SeenInstall(namespace(), objects(OURS), (revision("deployed"),)), "INS-002"),
+        (SeenInstall(namespace(), objects("")), "INS-004"),
     ],
 )
-def test_a_decision_in_the_stack_file_lets_it_be_taken_over(seen: Seen, code: str) -> None:
+def test_a_decision_in_the_stack_file_lets_it_be_taken_over(seen: SeenInstall, code: str) -> None:
     assert set(codes(WANTED, seen)) == {code}
     assert codes(replace(WANTED, allowed={code}), seen) == []
 
 
 @pytest.mark.parametrize("code", ["INS-001", "INS-005"])
 def test_what_would_not_work_anyway_cannot_be_allowed(code: str) -> None:
-    seen = Seen(namespace("eu1"), objects("a/b"), legacy={"data": {"root-host": "x"}})
+    seen = SeenInstall(namespace("eu1"), objects("a/b"), legacy={"data": {"root-host": "x"}})
     assert code in codes(replace(WANTED, allowed={code}), seen)
 
 
@@ -163,8 +174,11 @@ def test_what_may_be_allowed_is_what_the_rules_say() -> None:
 def test_a_key_that_this_stack_wrote_may_change_with_it() -> None:
     written = replace(WANTED, legacy={"api-server-endpoint": "https://127.0.0.1:7445"}, written={"api-server-endpoint"})
     data = {"data": {"api-server-endpoint": "https://10.0.0.1:6443"}}
-    assert codes(written, Seen(namespace("eu1"), legacy=data)) == ["INS-005"]
-    assert codes(written, Seen(namespace("eu1"), legacy={**data, "metadata": {"annotations": {CLUSTER: "eu1"}}})) == []
+    assert codes(written, SeenInstall(namespace("eu1"), legacy=data)) == ["INS-005"]
+    assert (
+        codes(written, SeenInstall(namespace("eu1"), legacy={**data, "metadata": {"annotations": {CLUSTER: "eu1"}}}))
+        == []
+    )
 
 
 def package(oidc: bool) -> Object:
@@ -185,13 +199,13 @@ def package(oidc: bool) -> Object:
 )
 def test_oidc_is_not_switched_off_in_passing(in_cluster: bool, before: bool, wanted: bool, found: list[str]) -> None:
     asked = replace(WANTED, oidc=wanted)
-    seen = Seen(namespace("eu1"), package=package(in_cluster))
+    seen = SeenInstall(namespace("eu1"), package=package(in_cluster))
     assert codes(asked, seen, oidc_before=before) == found
     assert codes(replace(asked, allowed={"OIDC-001"}), seen, oidc_before=before) == []
 
 
 def test_an_older_release_than_the_installed_one_is_refused() -> None:
-    seen = Seen(namespace("eu1"), objects(OURS), (revision("deployed"),))
+    seen = SeenInstall(namespace("eu1"), objects(OURS), (revision("deployed"),))
     assert codes(replace(WANTED, version="1.6.1"), seen) == ["INS-007"]
     assert codes(replace(WANTED, version="1.6.3"), seen) == []
 
@@ -210,17 +224,21 @@ def test_an_older_release_than_the_installed_one_is_refused() -> None:
     ],
 )
 def test_what_helm_would_refuse_to_go_on_from_is_stuck(status: str, state: str, is_stuck: bool) -> None:
-    seen = Seen(namespace("eu1", state), objects(OURS), (revision(status, 2),))
+    seen = SeenInstall(namespace("eu1", state), objects(OURS), (revision(status, 2),))
     assert (stuck(WANTED, seen) is not None) is is_stuck
 
 
 def test_a_pending_release_of_somebody_else_is_never_touched() -> None:
-    assert stuck(WANTED, Seen(namespace("us7"), revisions=(revision("pending-install"),))) is None
-    assert stuck(WANTED, Seen(namespace("eu1"), revisions=(revision("pending-install", name="cozystack"),))) is None
+    assert stuck(WANTED, SeenInstall(namespace("us7"), revisions=(revision("pending-install"),))) is None
+    assert (
+        stuck(WANTED, SeenInstall(namespace("eu1"), revisions=(revision("pending-install", name="cozystack"),))) is None
+    )
 
 
 def test_an_interrupted_operation_is_announced_in_the_plan() -> None:
-    finding = one(WANTED, Seen(namespace("eu1", claim.RECORDED), objects(OURS), (revision("pending-upgrade", 3),)))
+    finding = one(
+        WANTED, SeenInstall(namespace("eu1", claim.RECORDED), objects(OURS), (revision("pending-upgrade", 3),))
+    )
     assert (finding.code, finding.severity) == ("INS-006", "note")
     assert "revision 3 has been pending-upgrade since 2026-11-30" in finding.problem
 

@@ -9,7 +9,7 @@ import pytest
 from cozystack_iac.diagnosis.issuance import Issuers
 from cozystack_iac.findings import ERROR
 from cozystack_iac.kube.client import Refused, Unreachable
-from cozystack_iac.readiness.postverify import Patience, Seen, Standing, Wanted, judge
+from cozystack_iac.readiness.postverify import Patience, PlatformStanding, SeenPlatform, WantedPlatform, verify
 from cozystack_iac.stages.post_verify import PostVerifyInputs, PostVerifyOutputs, PostVerifyProvider
 from cozystack_iac.waiting import Progress, StageFailed
 from lab.memory import KUBECONFIG
@@ -38,16 +38,16 @@ SLICE = named(
     endpoints=[{"addresses": ["10.244.0.5"], "conditions": {"ready": True}}],
 )
 CLASS = named("", "tenant-root")
-WELL = Seen(services=[ingress("10.0.0.11")], slices=[SLICE], ingress_classes=[CLASS])
-WANTED = Wanted(HOST, ingress=True, addresses=("10.0.0.11",))
+WELL = SeenPlatform(services=[ingress("10.0.0.11")], slices=[SLICE], ingress_classes=[CLASS])
+WANTED = WantedPlatform(HOST, ingress=True, addresses=("10.0.0.11",))
 
 
-def look(seen: Seen, wanted: Wanted = WANTED, waited_s: float = 0.0) -> Standing:
-    return judge(wanted, seen, NOW, waited_s=waited_s, patience=Patience())
+def look(seen: SeenPlatform, wanted: WantedPlatform = WANTED, waited_s: float = 0.0) -> PlatformStanding:
+    return verify(wanted, seen, NOW, waited_s=waited_s, patience=Patience())
 
 
-def with_pods(*pods: dict[str, Any]) -> Seen:
-    return Seen(pods, WELL.services, WELL.slices, WELL.ingress_classes)
+def with_pods(*pods: dict[str, Any]) -> SeenPlatform:
+    return SeenPlatform(pods, WELL.services, WELL.slices, WELL.ingress_classes)
 
 
 def test_a_platform_that_is_well_has_nothing_to_say() -> None:
@@ -138,17 +138,17 @@ def test_a_known_failure_brings_its_remedy() -> None:
 @pytest.mark.parametrize(
     ("seen", "code", "says"),
     [
-        (Seen(slices=[SLICE], ingress_classes=[CLASS]), "PST-003", "does not exist"),
-        (Seen(services=[ingress("10.0.0.11")], ingress_classes=[CLASS]), "PST-003", "no ready pod"),
-        (Seen(services=[ingress("10.0.0.11")], slices=[SLICE]), "PST-003", "does not exist"),
+        (SeenPlatform(slices=[SLICE], ingress_classes=[CLASS]), "PST-003", "does not exist"),
+        (SeenPlatform(services=[ingress("10.0.0.11")], ingress_classes=[CLASS]), "PST-003", "no ready pod"),
+        (SeenPlatform(services=[ingress("10.0.0.11")], slices=[SLICE]), "PST-003", "does not exist"),
         (
-            Seen(services=[ingress("10.0.0.99")], slices=[SLICE], ingress_classes=[CLASS]),
+            SeenPlatform(services=[ingress("10.0.0.99")], slices=[SLICE], ingress_classes=[CLASS]),
             "PST-004",
             "does not listen on 10.0.0.11",
         ),
     ],
 )
-def test_an_ingress_that_is_not_as_asked_keeps_people_out(seen: Seen, code: str, says: str) -> None:
+def test_an_ingress_that_is_not_as_asked_keeps_people_out(seen: SeenPlatform, code: str, says: str) -> None:
     [finding] = look(seen, waited_s=Patience().pods_s).findings
 
     assert finding.code == code
@@ -159,26 +159,26 @@ def test_an_ingress_that_is_not_as_asked_keeps_people_out(seen: Seen, code: str,
 
 
 def test_a_load_balancer_has_to_give_an_address() -> None:
-    wanted = Wanted(HOST, ingress=True, load_balancer=True)
-    without = Seen(services=[ingress()], slices=[SLICE], ingress_classes=[CLASS])
+    wanted = WantedPlatform(HOST, ingress=True, load_balancer=True)
+    without = SeenPlatform(services=[ingress()], slices=[SLICE], ingress_classes=[CLASS])
     given = ingress(status={"loadBalancer": {"ingress": [{"ip": "203.0.113.5"}]}})
 
     [finding] = look(without, wanted, Patience().pods_s).findings
 
     assert finding.code == "PST-004"
     assert "no load balancer" in finding.problem
-    assert look(Seen(services=[given], slices=[SLICE], ingress_classes=[CLASS]), wanted).waiting == ()
+    assert look(SeenPlatform(services=[given], slices=[SLICE], ingress_classes=[CLASS]), wanted).waiting == ()
 
 
 def test_loopback_addresses_of_a_lab_are_not_asked_of_the_service() -> None:
-    lab = Wanted(HOST, ingress=True, addresses=("127.47.0.9",))
+    lab = WantedPlatform(HOST, ingress=True, addresses=("127.47.0.9",))
 
     assert ip_address(lab.addresses[0]).is_loopback
     assert look(WELL, lab).findings == ()
 
 
 def test_who_asked_for_no_ingress_gets_no_finding_about_it() -> None:
-    assert look(Seen(), Wanted(HOST, ingress=False)) == Standing((), (), 0, 0)
+    assert look(SeenPlatform(), WantedPlatform(HOST, ingress=False)) == PlatformStanding((), (), 0, 0)
 
 
 # Certificates -------------------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ LIMITED = {"state": "errored", "reason": "Failed to create Order: 429 urn:ietf:p
 )
 def test_a_pending_certificate_is_diagnosed_down_to_its_challenge(issuers: Issuers, says: str, remedy: str) -> None:
     [finding] = look(
-        Seen(services=WELL.services, slices=WELL.slices, ingress_classes=WELL.ingress_classes, issuers=issuers)
+        SeenPlatform(services=WELL.services, slices=WELL.slices, ingress_classes=WELL.ingress_classes, issuers=issuers)
     ).findings
 
     assert finding.code == "PST-005"
@@ -265,7 +265,7 @@ def test_a_pending_certificate_is_diagnosed_down_to_its_challenge(issuers: Issue
 
 def test_a_certificate_has_two_minutes() -> None:
     young = chain(waits_for(f"{SELF_CHECK}connection refused"), at="2026-11-30T12:28:30Z")
-    seen = Seen(services=WELL.services, slices=WELL.slices, ingress_classes=WELL.ingress_classes, issuers=young)
+    seen = SeenPlatform(services=WELL.services, slices=WELL.slices, ingress_classes=WELL.ingress_classes, issuers=young)
 
     assert look(seen).waiting == ("certificate cozy-dashboard/dashboard-web-tls",)
     assert [f.code for f in look(seen, waited_s=120).findings] == ["PST-005"]

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from cozystack_iac.reachability import served
 from cozystack_iac.reachability.causes import Blame, Cause, Inside, blame
 from cozystack_iac.reachability.names import Dns, NameStanding
-from cozystack_iac.reachability.outcomes import Failure, Outcome, Reach, Target, judge
+from cozystack_iac.reachability.outcomes import Endpoint, Failure, Outcome, Reach, judge_endpoint
 from cozystack_iac.reachability.proxies import BadProxy, Proxy, choose, excluded, parse
 from cozystack_iac.reachability.served import Served, Trust
 
 IP, IP2 = ip_address("10.0.0.11"), ip_address("10.0.0.12")
-DASHBOARD = Target("dashboard.example.com", IP)
-API = Target("api.example.com", IP, passthrough=True)
+DASHBOARD = Endpoint("dashboard.example.com", IP)
+API = Endpoint("api.example.com", IP, passthrough=True)
 ALIVE = Inside(ingress=2, dashboard=1)
 DEAD = Inside(ingress=0, dashboard=1)
 UNASKED = Inside(trouble="the Kubernetes API did not say: connection refused")
@@ -45,7 +45,7 @@ OUTCOMES = [
 @pytest.mark.parametrize(("outcome", "reach"), OUTCOMES)
 def test_b62_what_an_outcome_proves(outcome: Outcome, reach: Reach) -> None:
     for target in (DASHBOARD, API):
-        standing = judge(target, outcome)
+        standing = judge_endpoint(target, outcome)
 
         assert standing.reach is reach
         assert standing.ok or (standing.means and standing.remedy)
@@ -53,20 +53,22 @@ def test_b62_what_an_outcome_proves(outcome: Outcome, reach: Reach) -> None:
 
 def test_an_api_certificate_for_other_names_points_at_the_certificate_names() -> None:
     detail = "Hostname mismatch, certificate is not valid for 'api.example.com'."
-    standing = judge(API, Outcome(failure=Failure.CERTIFICATE, detail=detail))
+    standing = judge_endpoint(API, Outcome(failure=Failure.CERTIFICATE, detail=detail))
 
     assert standing.reach is Reach.MISNAMED
     assert "extraSans" in standing.remedy
 
 
 def test_a_redirect_says_where_to_and_a_proxy_that_it_was_asked() -> None:
-    words = judge(DASHBOARD, Outcome(status=302, location="keycloak.example.com", way="proxy.corp:3128")).words
+    words = judge_endpoint(DASHBOARD, Outcome(status=302, location="keycloak.example.com", way="proxy.corp:3128")).words
 
     assert words == "HTTP 302 to keycloak.example.com through the proxy proxy.corp:3128"
 
 
 def test_a_proxy_that_does_not_let_through_says_nothing_about_the_platform() -> None:
-    standing = judge(DASHBOARD, Outcome(failure=Failure.PROXY, detail="proxy.corp:3128 answered 403 Forbidden"))
+    standing = judge_endpoint(
+        DASHBOARD, Outcome(failure=Failure.PROXY, detail="proxy.corp:3128 answered 403 Forbidden")
+    )
 
     assert "nothing is known about the platform" in standing.means
     assert "NO_PROXY" in standing.remedy
@@ -77,8 +79,8 @@ def test_a_proxy_that_does_not_let_through_says_nothing_about_the_platform() -> 
 
 
 def verdict(*outcomes: Outcome, names: tuple[NameStanding, ...] = (RIGHT,), inside: Inside = ALIVE) -> Blame:
-    targets = (Target("dashboard.example.com", ip_address(f"10.0.0.{n + 11}")) for n in range(len(outcomes)))
-    return blame([judge(t, o) for t, o in zip(targets, outcomes, strict=True)], names, inside)
+    targets = (Endpoint("dashboard.example.com", ip_address(f"10.0.0.{n + 11}")) for n in range(len(outcomes)))
+    return blame([judge_endpoint(t, o) for t, o in zip(targets, outcomes, strict=True)], names, inside)
 
 
 REFUSED, TIMEOUT = Outcome(failure=Failure.REFUSED), Outcome(failure=Failure.TIMEOUT)
@@ -157,7 +159,9 @@ insides = st.builds(Inside, ingress=st.none() | st.integers(0, 3), dashboard=st.
 def test_the_verdict_is_total_and_only_what_answers_is_reached(
     seen: list[Outcome], names: list[NameStanding], inside: Inside, passthrough: bool
 ) -> None:
-    standings = [judge(Target(f"h{n}.example.com", IP, passthrough=passthrough), o) for n, o in enumerate(seen)]
+    standings = [
+        judge_endpoint(Endpoint(f"h{n}.example.com", IP, passthrough=passthrough), o) for n, o in enumerate(seen)
+    ]
 
     found = blame(standings, names, inside)
 
@@ -217,7 +221,7 @@ def shown(**more: object) -> Served:
     ],
 )
 def test_certificates_are_reported_as_a_browser_sees_them(certificate: Served, trust: Trust, says: str) -> None:
-    standing = served.judge(NAME, certificate, NOW)
+    standing = served.judge_trust(NAME, certificate, NOW)
 
     assert standing.trust is trust
     assert says in standing.words
@@ -226,7 +230,7 @@ def test_certificates_are_reported_as_a_browser_sees_them(certificate: Served, t
 
 def test_a_certificate_of_any_kind_does_not_decide_whether_the_platform_is_there() -> None:
     for certificate in (shown(distrust="x"), shown(ends=NOW - dt.timedelta(1)), shown(names=frozenset())):
-        assert judge(DASHBOARD, Outcome(status=200, served=certificate)).ok
+        assert judge_endpoint(DASHBOARD, Outcome(status=200, served=certificate)).ok
 
 
 # Proxies ------------------------------------------------------------------------------------------------------------

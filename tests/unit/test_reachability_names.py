@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cozystack_iac.reachability.names import Dns, Lookup, Said, embedded_address, endpoint, judge
+from cozystack_iac.reachability.names import Dns, Lookup, Said, embedded_address, endpoint, judge_name
 
 PRIVATE, PUBLIC = ip_address("192.168.1.50"), ip_address("11.22.33.44")
 OTHER, OLD = ip_address("55.66.77.88"), ip_address("99.88.77.66")
@@ -81,7 +81,7 @@ CASES = {
 def test_where_a_name_leads(case: str) -> None:
     name, own, others, accepted, expected, says = CASES[case]
 
-    standing = judge(name, [own, *others], {accepted})
+    standing = judge_name(name, [own, *others], {accepted})
 
     assert standing.dns is expected
     assert says in standing.words
@@ -91,7 +91,7 @@ def test_where_a_name_leads(case: str) -> None:
 def test_a_search_domain_that_answers_for_a_missing_name_is_named() -> None:
     own, absolute = here("10.1.1.1"), Lookup(Said.NXDOMAIN)
 
-    standing = judge(NAME, [own], {PUBLIC}, absolute=absolute, search=["corp.example.net"])
+    standing = judge_name(NAME, [own], {PUBLIC}, absolute=absolute, search=["corp.example.net"])
 
     assert standing.dns is Dns.SEARCHED
     assert "corp.example.net" in standing.words
@@ -101,12 +101,12 @@ def test_a_search_domain_that_answers_for_a_missing_name_is_named() -> None:
 def test_a_record_that_is_wrong_is_not_blamed_on_search_domains() -> None:
     own = here("55.66.77.88")
 
-    assert judge(NAME, [own], {PUBLIC}, absolute=own, search=["corp.example.net"]).dns is Dns.ELSEWHERE
+    assert judge_name(NAME, [own], {PUBLIC}, absolute=own, search=["corp.example.net"]).dns is Dns.ELSEWHERE
 
 
 def test_filtered_and_propagating_have_different_ways_out() -> None:
-    filtered = judge(NAME, [EMPTY, at("8.8.8.8", "192.168.1.50")], {PRIVATE})
-    propagating = judge(NAME, [NXDOMAIN, at("8.8.8.8", "11.22.33.44")], {PUBLIC})
+    filtered = judge_name(NAME, [EMPTY, at("8.8.8.8", "192.168.1.50")], {PRIVATE})
+    propagating = judge_name(NAME, [NXDOMAIN, at("8.8.8.8", "11.22.33.44")], {PUBLIC})
 
     assert "hosts file" in filtered.remedy
     assert "wait" not in filtered.remedy
@@ -131,7 +131,7 @@ def test_every_combination_of_answers_has_a_verdict_and_only_right_addresses_are
 ) -> None:
     wanted = frozenset(a for a in (PRIVATE, PUBLIC) if a in set(accepted))
 
-    standing = judge(name, lookups, wanted, absolute=absolute)
+    standing = judge_name(name, lookups, wanted, absolute=absolute)
 
     assert standing.words
     assert standing.ok or standing.remedy

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cozystack_iac.readiness.phases import Release
-from cozystack_iac.readiness.releases import Limits
+from cozystack_iac.readiness.phases import HelmRelease
+from cozystack_iac.readiness.releases import WaitLimits
 from cozystack_iac.readiness.verdicts import Progressing, Stuck, StuckClass
 from tests.hr import Wait, done, expecting, failing, release, running, waiting
 
@@ -42,7 +42,7 @@ def test_a_budget_begins_when_the_release_could_go_on() -> None:
 
 
 def test_patience_stretches_every_limit() -> None:
-    wait = Wait(expecting("n/a"), Limits(patience=2.0))
+    wait = Wait(expecting("n/a"), WaitLimits(patience=2.0))
     wait.at(0, [failing("n/a")])
 
     assert isinstance(wait.at(1199, [failing("n/a")]), Progressing)
@@ -50,7 +50,7 @@ def test_patience_stretches_every_limit() -> None:
 
 
 @pytest.mark.parametrize("silent", [release("n/a"), running("n/a"), waiting("n/a", "n/b")])
-def test_a_root_that_does_nothing_for_half_an_hour_while_nothing_else_moves_is_stuck(silent: Release) -> None:
+def test_a_root_that_does_nothing_for_half_an_hour_while_nothing_else_moves_is_stuck(silent: HelmRelease) -> None:
     wait, objects = Wait(expecting("n/a")), [silent, done("n/b")]
     wait.at(0, objects)
 
@@ -69,7 +69,7 @@ def test_failures_that_change_all_the_time_are_stuck_too_once_nothing_else_moves
 
 
 def test_what_evidence_calls_noise_may_go_on_while_others_still_become_ready() -> None:
-    wait = Wait(expecting(), Limits(noise=frozenset({"n/a"})))
+    wait = Wait(expecting(), WaitLimits(noise=frozenset({"n/a"})))
     others = [done(f"n/{minute}") for minute in range(40)]
     early = [wait.at(m * 60.0, [failing("n/a"), *others[: m + 1]]) for m in range(40)]
 

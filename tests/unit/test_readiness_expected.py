@@ -9,7 +9,7 @@ import pytest
 
 from cozystack_iac.readiness.expected import (
     FLOORS,
-    Cluster,
+    ClusterObjects,
     Package,
     PackageSource,
     Reading,
@@ -203,14 +203,14 @@ def test_only_the_platforms_own_releases_are_judged(name: str, labels: dict[str,
 def test_an_object_that_cannot_be_read_makes_the_whole_answer_unknown(broken: dict[str, Any]) -> None:
     own_package, own_source = platform()
 
-    assert isinstance(Cluster([], [own_package], [own_source, broken]).read("isp-full"), QueryFailed)
+    assert isinstance(ClusterObjects([], [own_package], [own_source, broken]).read("isp-full"), QueryFailed)
 
 
 def test_the_root_tenants_own_values_decide_about_its_modules() -> None:
     own_package, own_source = platform()
     basics = package("b"), source("b", [component("cozystack-basics", "cozy-system")])
     root = {"metadata": {"namespace": "tenant-root", "name": "tenant-root"}, "spec": {"values": {"ingress": True}}}
-    read = Cluster([root], [own_package, basics[0]], [own_source, basics[1]]).read("default")
+    read = ClusterObjects([root], [own_package, basics[0]], [own_source, basics[1]]).read("default")
 
     assert not isinstance(read, QueryFailed)
     assert {str(r) for r in read[1].releases if r.namespace == "tenant-root"} == {
@@ -243,13 +243,13 @@ def fetching(name: str) -> dict[str, Any]:
     return {"metadata": meta, "spec": {}, "status": {"observedGeneration": 1, "conditions": [missing]}}
 
 
-def supplied(state: Mapping[str, str], repositories: list[dict[str, Any]]) -> Cluster:
+def supplied(state: Mapping[str, str], repositories: list[dict[str, Any]]) -> ClusterObjects:
     """A platform chart and one package; both charts are waited for, and the sources of both say `state`."""
     own_package, own_source = platform()
     sources = [own_source, source("p", [component("x", "cozy-x")])]
     with_state = [{**s, "status": {"conditions": [dict(state)]}} for s in sources]
     releases = [fetching("cozy-system/cozystack-platform"), fetching("cozy-x/x")]
-    return Cluster(releases, [own_package, package("p")], with_state, repositories)
+    return ClusterObjects(releases, [own_package, package("p")], with_state, repositories)
 
 
 def test_charts_that_are_waited_for_lead_to_the_repository_that_cannot_be_pulled() -> None:

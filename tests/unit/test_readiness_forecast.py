@@ -7,15 +7,15 @@ import pytest
 
 from cozystack_iac.readiness.forecast import about, pace, remaining_s, timings
 from cozystack_iac.readiness.graph import Expected
-from cozystack_iac.readiness.phases import Condition, Release
-from cozystack_iac.readiness.verdicts import Standing
+from cozystack_iac.readiness.phases import Condition, HelmRelease
+from cozystack_iac.readiness.verdicts import ReleaseStanding
 from lab.platform import catalogue, timing
 from lab.platform.helmstatus import Chart, HelmStatus
 from lab.platform.schedule import Schedule, View
 from tests.hr import Wait, done, expecting, failing, release, rid, running, stalled, waiting
 
 
-def finished(name: str, *needs: str, created: float, ready: float) -> Release:
+def finished(name: str, *needs: str, created: float, ready: float) -> HelmRelease:
     return replace(
         done(name, *needs),
         created=created,
@@ -23,7 +23,7 @@ def finished(name: str, *needs: str, created: float, ready: float) -> Release:
     )
 
 
-def standing(*objects: Release, after: float = 0.0) -> tuple[Standing, ...]:
+def standing(*objects: HelmRelease, after: float = 0.0) -> tuple[ReleaseStanding, ...]:
     wait = Wait(expecting())
     wait.at(0, objects)
     return wait.look(after, objects).standings
@@ -93,10 +93,10 @@ def test_all_ready_only_has_to_settle() -> None:
         done("n/a", suspended=True),
         done("n/a", deleting=True),
         waiting("n/a", "n/absent"),
-        Release.parse({"metadata": {"namespace": "n", "name": "a"}, "spec": 1}),
+        HelmRelease.parse({"metadata": {"namespace": "n", "name": "a"}, "spec": 1}),
     ],
 )
-def test_what_cannot_be_known_is_not_said(unclear: Release) -> None:
+def test_what_cannot_be_known_is_not_said(unclear: HelmRelease) -> None:
     assert remaining_s(standing(unclear, running("n/b")), 1.0) is None
 
 
@@ -167,7 +167,7 @@ def play(version: str, slower: float) -> Iterator[tuple[float, float, float | No
     return ((at, now - at, foretold) for at, foretold in looks)
 
 
-def _with_status(before: Release, status: HelmStatus, now: float) -> Release:
+def _with_status(before: HelmRelease, status: HelmStatus, now: float) -> HelmRelease:
     conditions = {}
     for name, new in status.conditions.items():
         old = before.conditions.get(name)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cozystack_iac.readiness.expected import Cluster
+from cozystack_iac.readiness.expected import ClusterObjects
 from cozystack_iac.readiness.verdicts import Progressing, QueryFailed, Ready
 from lab.platform import catalogue, objects
 from tests.hr import Wait
@@ -20,7 +20,7 @@ def finished(obj: dict[str, Any], conditions: list[dict[str, str]]) -> dict[str,
     return {**obj, "metadata": metadata, "status": {"observedGeneration": 1, "conditions": conditions}}
 
 
-def lab(version: str, variant: str) -> Cluster:
+def lab(version: str, variant: str) -> ClusterObjects:
     """Everything the lab's operator and charts write for one release, installed."""
     known = catalogue.load(version)
     emitted = {p.name: p for p in known.emitted(known.choice(variant, VALUES))}
@@ -37,7 +37,7 @@ def lab(version: str, variant: str) -> Cluster:
     for chart in known.charts:
         values = TENANT if chart.ref == "tenant-root/tenant-root" else None
         releases.append(objects.chart_release(chart, values))
-    return Cluster(
+    return ClusterObjects(
         [finished(r, INSTALLED) for r in releases if r["metadata"]["name"] != "gateway"],
         [finished(p, WRITTEN) for p in [platform, *packages.values()]],
         [objects.platform_source(), *(objects.package_source(n, v) for n, v in known.sources().items())],

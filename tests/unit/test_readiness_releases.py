@@ -3,7 +3,7 @@
 import pytest
 
 from cozystack_iac.readiness.graph import Expected
-from cozystack_iac.readiness.phases import Condition, Phase, Release, item_of
+from cozystack_iac.readiness.phases import Condition, HelmRelease, Phase, item_of
 from cozystack_iac.readiness.verdicts import (
     Progressing,
     QueryFailed,
@@ -43,7 +43,7 @@ READY = ("True", "InstallSucceeded", "Helm install succeeded")
         (release("a/b", ready=("False", "SomethingNew", "never heard of it")), Phase.FAILING),
     ],
 )
-def test_phase_of_a_release(seen: Release, phase: Phase) -> None:
+def test_phase_of_a_release(seen: HelmRelease, phase: Phase) -> None:
     assert item_of(seen).phase is phase
 
 
@@ -58,11 +58,11 @@ def test_a_retry_that_runs_is_still_the_failure_of_the_last_attempt() -> None:
 
 def test_an_object_that_cannot_be_read_is_an_error_not_a_release() -> None:
     with pytest.raises(ValueError, match="cannot be read"):
-        Release.parse({"metadata": {"name": "no-namespace"}})
+        HelmRelease.parse({"metadata": {"name": "no-namespace"}})
 
 
 def test_a_release_whose_status_cannot_be_read_is_unknown_and_so_is_the_platform() -> None:
-    odd = Release.parse({"metadata": {"namespace": "n", "name": "a"}, "status": {"conditions": ["what is this"]}})
+    odd = HelmRelease.parse({"metadata": {"namespace": "n", "name": "a"}, "status": {"conditions": ["what is this"]}})
     verdict = settled(expecting("n/a", "n/b"), odd, done("n/b"))
 
     assert item_of(odd).phase is Phase.UNREADABLE
@@ -72,7 +72,7 @@ def test_a_release_whose_status_cannot_be_read_is_unknown_and_so_is_the_platform
 
 
 def test_what_is_proven_stuck_stays_so_beside_something_unknown() -> None:
-    odd = Release.parse({"metadata": {"namespace": "n", "name": "b", "generation": "x"}})
+    odd = HelmRelease.parse({"metadata": {"namespace": "n", "name": "b", "generation": "x"}})
 
     assert isinstance(settled(expecting("n/a"), stalled("n/a"), odd), Stuck)
 
@@ -165,7 +165,7 @@ def test_every_subject_has_a_state_and_what_waits_names_its_root() -> None:
         release("n/old", ready=READY, observed=1, generation=2),
         done("n/held", suspended=True),
         stalled("n/dead"),
-        Release.parse({"metadata": {"namespace": "n", "name": "odd"}, "spec": 1}),
+        HelmRelease.parse({"metadata": {"namespace": "n", "name": "odd"}, "spec": 1}),
     ]
     standings = Wait(expecting()).look(0, objects).standings
 

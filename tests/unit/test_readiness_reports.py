@@ -1,7 +1,7 @@
 """The readiness judgement: entries of public bug reports about waiting for HelmReleases."""
 
-from cozystack_iac.readiness.phases import Release
-from cozystack_iac.readiness.releases import Limits
+from cozystack_iac.readiness.phases import HelmRelease
+from cozystack_iac.readiness.releases import WaitLimits
 from cozystack_iac.readiness.verdicts import Progressing, Ready, Stuck, Suspended
 from tests.hr import Wait, done, expecting, failing, release, running, settled, stalled, waiting
 
@@ -23,7 +23,7 @@ def test_b03_a_suspended_release_blocks_although_its_last_state_is_ready() -> No
 
 
 def test_b03_a_suspension_that_is_allowed_by_name_does_not_block() -> None:
-    wait = Wait(expecting("n/a", "n/b"), Limits(allow_suspended=frozenset({"n/a"})))
+    wait = Wait(expecting("n/a", "n/b"), WaitLimits(allow_suspended=frozenset({"n/a"})))
     objects = [done("n/a", suspended=True), done("n/b")]
     wait.at(0, objects)
 
@@ -97,7 +97,7 @@ def test_b70_a_leaf_that_fails_for_good_under_thirty_dependants_is_named_once_wi
 def test_b70_ordering_noise_is_no_failure_while_others_become_ready() -> None:
     noise = 'resource mapping not found: no matches for kind "PrometheusRule" in version "monitoring.coreos.com/v1"'
     wait = Wait(expecting())
-    others: list[Release] = []
+    others: list[HelmRelease] = []
     for minute in range(60):
         others.append(done(f"n/{minute}"))
         assert isinstance(wait.at(minute * 60.0, [failing("n/rd", error=noise), *others]), Progressing)

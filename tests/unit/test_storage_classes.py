@@ -39,7 +39,7 @@ def replicated(**parameters: str) -> dict[str, Any]:
 
 
 def codes(existing: list[dict[str, Any]], mode: Literal["create", "adopt"], copies: int = 3) -> list[str]:
-    return [finding.code for finding in classes.judge(existing, WANTED, mode, copies)]
+    return [finding.code for finding in classes.judge_classes(existing, WANTED, mode, copies)]
 
 
 def the(finding: list[Finding]) -> Finding:
@@ -126,7 +126,7 @@ def test_the_old_mark_of_a_default_counts() -> None:
 def test_an_adopted_class_has_to_place_volumes_and_may_differ_otherwise(
     found: dict[str, Any], code: str | None, words: str
 ) -> None:
-    findings = classes.judge([found], WANTED, "adopt", 3)
+    findings = classes.judge_classes([found], WANTED, "adopt", 3)
     assert [finding.code for finding in findings] == ([code] if code else [])
     assert all(words in finding.problem for finding in findings)
 
@@ -143,7 +143,7 @@ def test_a_conflict_names_owner_differences_and_three_ways_out() -> None:
         "meta.helm.sh/release-name": "storage",
         "meta.helm.sh/release-namespace": "infra",
     }
-    finding = the(classes.judge([found], WANTED, "create", 3))
+    finding = the(classes.judge_classes([found], WANTED, "create", 3))
     assert "belongs to Helm release infra/storage" in finding.problem
     assert "autoPlace is 2 (would be 3)" in finding.problem
     assert all(
@@ -152,7 +152,7 @@ def test_a_conflict_names_owner_differences_and_three_ways_out() -> None:
 
 
 def test_of_two_defaults_every_one_is_named_with_the_command_that_takes_its_mark() -> None:
-    finding = the(classes.judge([cls("local-path", default=True)], WANTED, "create", 3))
+    finding = the(classes.judge_classes([cls("local-path", default=True)], WANTED, "create", 3))
     assert "local, local-path" in finding.problem
     assert finding.command == f"kubectl annotate storageclass local-path {classes.DEFAULT_ANNOTATION}-"
 

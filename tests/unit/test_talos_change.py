@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from cozystack_iac.membership.change import Approvals, Plan, Seen, Topology, plan
+from cozystack_iac.membership.change import Approvals, Plan, SeenCluster, Topology, plan
 
-VOTER = Seen(answers=True, member=True, votes=True, healthy=True, node=True)
-WORKER = Seen(answers=True, node=True)
-DEAD = Seen(member=True, votes=True, node=True)
-LEARNER = Seen(answers=True, member=True)
-BROKEN = Seen(answers=True, member=True, votes=True, node=True)
-STRANGER = Seen(member=True, votes=True)
+VOTER = SeenCluster(answers=True, member=True, votes=True, healthy=True, node=True)
+WORKER = SeenCluster(answers=True, node=True)
+DEAD = SeenCluster(member=True, votes=True, node=True)
+LEARNER = SeenCluster(answers=True, member=True)
+BROKEN = SeenCluster(answers=True, member=True, votes=True, node=True)
+STRANGER = SeenCluster(member=True, votes=True)
 
 
 def topology(names: str) -> Topology:
@@ -26,7 +26,7 @@ def topology(names: str) -> Topology:
 def planned(
     before: str,
     after: str,
-    seen: Mapping[str, Seen] = MappingProxyType({}),
+    seen: Mapping[str, SeenCluster] = MappingProxyType({}),
     *,
     reset: str = "",
     lost: str = "",
@@ -61,13 +61,13 @@ def codes(made: Plan) -> list[str]:
         ),
         (  # what was done before the run was killed is not done again
             ("cp1 cp2 cp3", "cp1 cp2"),
-            {"cp3": Seen(answers=True, node=True, drained=True)},
+            {"cp3": SeenCluster(answers=True, node=True, drained=True)},
             ["cp3 its Node is deleted"],
         ),
-        (("cp1 cp2 cp3", "cp1 cp2"), {"cp3": Seen(bare=True, node=True)}, ["cp3 its Node is deleted"]),
+        (("cp1 cp2 cp3", "cp1 cp2"), {"cp3": SeenCluster(bare=True, node=True)}, ["cp3 its Node is deleted"]),
         (  # wiped by hand while etcd still lists it: nobody is left who could leave
             ("cp1 cp2 cp3", "cp1 cp2"),
-            {"cp3": Seen(bare=True, member=True, votes=True, node=True)},
+            {"cp3": SeenCluster(bare=True, member=True, votes=True, node=True)},
             ["cp3 its etcd member is removed", "cp3 its Node is deleted"],
         ),
         (("cp1 cp2", "cp1 cp2 cp3"), {"cp3": LEARNER}, ["cp3 joins etcd"]),
@@ -79,7 +79,7 @@ def codes(made: Plan) -> list[str]:
     ],
 )
 def test_the_way_from_one_inventory_to_the_next(
-    change: tuple[str, str], seen: dict[str, Seen], expected: list[str]
+    change: tuple[str, str], seen: dict[str, SeenCluster], expected: list[str]
 ) -> None:
     assert steps(planned(*change, seen)) == expected
 
@@ -89,11 +89,11 @@ def test_a_reset_comes_after_the_vote_is_gone_and_only_with_approval() -> None:
     assert steps(planned("cp1 cp2 cp3", "cp1 cp2", reset="cp3")) == way
 
 
-STORING = Seen(answers=True, node=True, replicas=("pvc-1", "pvc-2"))
+STORING = SeenCluster(answers=True, node=True, replicas=("pvc-1", "pvc-2"))
 
 
 def test_a_machine_that_stores_something_is_emptied_after_the_drain_and_before_anything_that_cannot_be_undone() -> None:
-    plane = Seen(answers=True, member=True, votes=True, healthy=True, node=True, replicas=("pvc-1",))
+    plane = SeenCluster(answers=True, member=True, votes=True, healthy=True, node=True, replicas=("pvc-1",))
     made = planned("cp1 cp2 cp3", "cp1 cp2", seen={"cp3": plane}, reset="cp3", evacuate="cp3")
     order = ["is drained", "has its replicas moved to other nodes", "leaves etcd", "is reset", "its Node is deleted"]
     assert steps(made) == [f"cp3 {act}" for act in order]
@@ -103,19 +103,19 @@ def test_a_machine_that_stores_something_is_emptied_after_the_drain_and_before_a
     ("at", "evacuate", "expected"),
     [
         (STORING, "", ["MEM-008"]),
-        (Seen(answers=True, node=True, rooted=("pvc-local",)), "w1", ["MEM-008"]),
-        (Seen(answers=True, node=True, replicas=("pvc-1",), rooted=("pvc-local",)), "", ["MEM-008", "MEM-008"]),
-        (Seen(answers=True, node=True, unknown="No route to host"), "w1", ["MEM-009"]),
+        (SeenCluster(answers=True, node=True, rooted=("pvc-local",)), "w1", ["MEM-008"]),
+        (SeenCluster(answers=True, node=True, replicas=("pvc-1",), rooted=("pvc-local",)), "", ["MEM-008", "MEM-008"]),
+        (SeenCluster(answers=True, node=True, unknown="No route to host"), "w1", ["MEM-009"]),
     ],
 )
 def test_what_a_machine_stores_keeps_it_until_that_is_known_and_may_be_moved(
-    at: Seen, evacuate: str, expected: list[str]
+    at: SeenCluster, evacuate: str, expected: list[str]
 ) -> None:
     assert codes(planned("cp1 w1", "cp1", seen={"w1": at}, evacuate=evacuate)) == expected
 
 
 def test_what_a_lost_machine_stored_is_lost_with_it() -> None:
-    made = planned("cp1 w1", "cp1", lost="w1", seen={"w1": Seen(node=True, replicas=("pvc-1",), unknown="away")})
+    made = planned("cp1 w1", "cp1", lost="w1", seen={"w1": SeenCluster(node=True, replicas=("pvc-1",), unknown="away")})
     assert steps(made) == ["w1 its Node is deleted"]
 
 
@@ -144,12 +144,12 @@ def test_a_broken_etcd_on_a_living_machine_is_forgotten_with_approval_and_the_ma
         (("cp1 cp2 cp3", "cp1 cp2"), {"other": STRANGER}, "MEM-002", "etcd member other is not healthy"),
         (("cp1 cp2 cp3", "cp1 cp2"), {"cp3": DEAD}, "MEM-003", "cp3 is to be removed but does not respond"),
         (("cp1 cp2 cp3", "cp1 cp2"), {"cp3": BROKEN}, "MEM-003", "its etcd is not healthy"),
-        (("cp1 w1", "cp1"), {"w1": Seen(node=True)}, "MEM-003", "w1 is to be removed but does not respond"),
+        (("cp1 w1", "cp1"), {"w1": SeenCluster(node=True)}, "MEM-003", "w1 is to be removed but does not respond"),
         (("cp1 cp2", "cp1 cp3"), {"cp1": WORKER, "cp2": WORKER}, "MEM-005", "no control plane node returns"),
     ],
 )
 def test_a_change_that_could_cost_the_cluster_is_refused(
-    change: tuple[str, str], seen: dict[str, Seen], code: str, words: str
+    change: tuple[str, str], seen: dict[str, SeenCluster], code: str, words: str
 ) -> None:
     made = planned(*change, seen)
     assert set(codes(made)) == {code}
@@ -180,4 +180,4 @@ def test_a_machine_that_changes_its_nature_is_refused(after: str, words: str) ->
 
 def test_an_address_that_was_wrong_from_the_start_may_be_corrected() -> None:
     before, after = Topology({"cp1": "10.0.0.99"}), topology("cp1")
-    assert plan(before, after, {"cp1": Seen()}, Approvals()).findings == ()
+    assert plan(before, after, {"cp1": SeenCluster()}, Approvals()).findings == ()

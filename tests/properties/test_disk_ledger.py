@@ -119,7 +119,7 @@ def named_without_approval(site: Site, approved: list[str], disks: list[Reported
     return wrong
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(150))
 @given(worlds())
 def test_what_passes_is_approved_and_is_the_very_disk_that_the_job_names(world: World) -> None:
     raw = stack_file(world)
@@ -128,7 +128,7 @@ def test_what_passes_is_approved_and_is_the_very_disk_that_the_job_names(world: 
     assert named_without_approval(site_of(raw), world.approved, world.disks) == []
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(150))
 @given(worlds(), st.data())
 def test_disks_that_change_between_plan_and_apply_pass_only_as_the_approved_ones(
     world: World, data: st.DataObject
@@ -144,7 +144,7 @@ def test_disks_that_change_between_plan_and_apply_pass_only_as_the_approved_ones
         assert named_without_approval(site_of(raw), world.approved, renamed) == []
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(worlds())
 def test_nothing_approved_means_that_nothing_passes(world: World) -> None:
     raw = changed(stack_file(world), ("storage.approvedDisks.cp1", []))
@@ -152,7 +152,7 @@ def test_nothing_approved_means_that_nothing_passes(world: World) -> None:
     assert gate(site_of(raw), world.disks).blocking or not world.disks
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(worlds())
 def test_a_job_can_only_name_what_the_stack_file_names(world: World) -> None:
     raw = stack_file(world)

@@ -26,7 +26,7 @@ from cozystack_iac.readiness.verdicts import (
 from tests.hr import LIMITS
 from tests.matrix import examples
 
-PROFILE = settings(max_examples=examples(50), deadline=None)  # a busy machine is no reason to fail
+PROFILE = settings(max_examples=examples(50))
 LONG_S = 20_000.0  # every limit is over by then
 
 IDS = [ReleaseId("n", letter) for letter in "abcdefgh"]

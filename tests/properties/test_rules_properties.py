@@ -63,7 +63,7 @@ TREES: st.SearchStrategy[Any] = st.recursive(
 )
 OTHERS = ("platform", "access", "tenant", "waits", "allow", "lab", "checks", "protect", "frob")
 SECTIONS = st.sampled_from([*sorted(good()), *OTHERS])
-SLOW = settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 
 
 def judged(raw: Any, today: date = TODAY) -> Verdict:
@@ -100,7 +100,7 @@ def test_no_spoiled_site_is_a_traceback(data: st.DataObject) -> None:
     assert table(judged(raw)) if isinstance(raw, dict) else True
 
 
-@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
 def test_no_file_is_a_traceback(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "Pulumi.x.yaml"
@@ -108,7 +108,7 @@ def test_no_file_is_a_traceback(tmp_path: Path, content: bytes) -> None:
     assert table(verdict(replace(from_file(path), today=TODAY)))
 
 
-@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(alphabet="{}[]:,-&*!|>'\"#% \n\tab1.~=<?@`", max_size=120))
 def test_no_yaml_is_a_traceback(tmp_path: Path, content: str) -> None:
     path = tmp_path / "Pulumi.x.yaml"
@@ -210,7 +210,7 @@ CIDRS = st.builds(
 )
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200))
 @given(CIDRS, CIDRS, CIDRS, CIDRS)
 def test_overlap_findings_are_what_brute_force_sees(pod: str, service: str, join: str, nodes: str) -> None:
     texts = {"podCIDR": pod, "serviceCIDR": service, "joinCIDR": join, "nodeCIDR": nodes}

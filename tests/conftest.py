@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -50,6 +51,12 @@ def pytest_configure(config: pytest.Config) -> None:
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays to the end; not to look through it again and again is a tenth of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ What they need is imported in them: the process that only hands tests out reads 
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,12 +13,6 @@ import pytest
 if TYPE_CHECKING:
     from cozystack_iac.kube.client import Kube
     from lab.memory import MemoryApi, Server
-
-
-def pytest_collection_finish() -> None:
-    """What was imported stays to the end; not to look through it again and again is a tenth of the time."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from google.protobuf.empty_pb2 import Empty
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 from yaml import YAMLError
 
+from cozystack_iac import go_yaml
 from cozystack_iac.talos import machine as facts
 from cozystack_iac.talos.api import common_pb2, lifecycle_pb2, machine_pb2, state_pb2
 from cozystack_iac.talos.api.lifecycle_grpc import ImageServiceStub, LifecycleServiceStub
@@ -23,7 +24,6 @@ from cozystack_iac.talos.api.state_grpc import StateStub
 from cozystack_iac.talos.errors import Failed, NotThere, TalosError, Unreachable, answered
 from cozystack_iac.talos.identity import Identity
 from cozystack_iac.talos.machine import Applied, ApplyMode, Kind
-from cozystack_iac.talos.specs import load_spec
 from cozystack_iac.talos.transport import PORT, Connection, Expected, Limits, Peer
 
 T = TypeVar("T")
@@ -164,8 +164,8 @@ class Machine:
     def _parse(self, kind: Kind[T], resource: state_pb2.Resource) -> T:
         try:
             text = resource.spec.yaml_spec
-            return kind.parse(resource.metadata.id, text if kind.raw else load_spec(text))
-        except (ValueError, TypeError, AttributeError, KeyError, YAMLError) as error:
+            return kind.parse(resource.metadata.id, text if kind.raw else go_yaml.load(text))
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError, YAMLError) as error:
             what = f"{kind.type}/{resource.metadata.id} has an unknown format ({type(error).__name__})"
             raise Failed(self.address, _UNKNOWN, what) from None
 

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -294,7 +295,11 @@ class Kube:
         content = json.dumps(body).encode() if body is not None else None
         try:
             response = await self._http.request(
-                method, path, content=content, params=params or None, headers={"Content-Type": kind}
+                method,
+                _url(self._http.base_url, path),
+                content=content,
+                params=params or None,
+                headers={"Content-Type": kind},
             )
         except (httpx.HTTPError, OSError) as error:
             raise Unreachable(f"{self._http.base_url}: {_text(error)}") from None
@@ -344,6 +349,11 @@ def _tls(access: kubeconfigs.ApiAccess) -> ssl.SSLContext:
             pair.write_bytes(access.client_certificate_pem + b"\n" + access.client_key_pem)
             context.load_cert_chain(pair)
     return context
+
+
+@lru_cache(maxsize=1024)  # the same ones are asked for again and again, and to read one is a third of a call's price
+def _url(server: httpx.URL, path: str) -> httpx.URL:
+    return httpx.URL(f"{str(server).rstrip('/')}{path}")
 
 
 def _upgrade() -> dict[str, str]:

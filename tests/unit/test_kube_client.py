@@ -101,6 +101,19 @@ async def test_merge_patch_names_its_content_type() -> None:
     assert seen[0].url.path.endswith("/helmreleases/a/status")
 
 
+async def test_a_server_may_stand_behind_a_path_of_a_proxy() -> None:
+    seen: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.url.path)
+        return httpx.Response(200, json={"items": []})
+
+    transport = httpx.MockTransport(answer)
+    behind = Kube(httpx.AsyncClient(transport=transport, base_url="https://proxy.test/k8s/clusters/c-1"))
+    await behind.objects(Ref("v1", "nodes"))
+    assert seen == ["/k8s/clusters/c-1/api/v1/nodes"]
+
+
 class Feed:
     """An API server that answers lists from `lists` and watches from `events`, then has nothing more to say."""
 

@@ -137,6 +137,22 @@ class Act(StrEnum):
     RESET = "is reset"
     DELETE = "its Node is deleted"
 
+    @property
+    def doing(self) -> str:
+        """With the machine's name behind it, as the subject of a sentence."""
+        return _DOING[self]
+
+
+_DOING: Mapping[Act, str] = {
+    Act.FORGET: "removing the etcd member of",
+    Act.JOIN: "adding to etcd",
+    Act.DRAIN: "draining",
+    Act.EVACUATE: "moving replicas off",
+    Act.LEAVE: "removing from etcd",
+    Act.RESET: "resetting",
+    Act.DELETE: "deleting the Node of",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Step:

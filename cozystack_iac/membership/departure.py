@@ -323,7 +323,7 @@ class Departure:
         return {name: ", ".join(acts) for name, acts in self._done.items() if acts}
 
     def _expired(self, activity: object) -> StageFailed:
-        what = f"{activity.machine}: {activity.act.value}" if isinstance(activity, Step) else str(activity)
+        what = f"{activity.act.doing} {activity.machine}" if isinstance(activity, Step) else str(activity)
         next_step = "fix the problem shown above, then run `pulumi up` again: it continues from here"
         if isinstance(activity, Step) and activity.act is Act.EVACUATE:
             next_step = (
@@ -332,7 +332,7 @@ class Departure:
                 "then run `pulumi up` again: it continues from here"
             )
         return StageFailed(
-            f"A node cannot leave the cluster yet ({what}; timed out after {format_seconds(self._deadline_s)}).",
+            f"A node cannot leave the cluster yet: {what} timed out after {format_seconds(self._deadline_s)}.",
             details={"last seen": self._said, **self._far()},
             means="the node is still part of the cluster except for the steps listed above; nothing was reset "
             "without approval",

@@ -149,7 +149,7 @@ def test_a_worker_goes_when_its_pods_can_and_what_keeps_it_is_named(cluster: Clu
     blocked = cluster.up()
     assert blocked.code != 0
     told = " ".join(blocked.output.split())
-    assert "A machine cannot leave the cluster yet (w1: is drained; timed out after 3 s)" in told
+    assert "A node cannot leave the cluster yet: draining w1 timed out after 3 s" in told
     assert "violate the pod's disruption budget" in told
     assert "default/guarded-" in told
     assert "w1" in cluster.nodes()

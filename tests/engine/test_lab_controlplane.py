@@ -358,7 +358,7 @@ def test_up_status_down(state: StateDir, scenario: Scenario) -> None:
         assert first.control_plane_s is not None
         assert first.control_plane_s < 15
         assert launch.up(state, scenario, console).supervisor == first.supervisor
-        with pytest.raises(LabFailed, match="another scenario"):
+        with pytest.raises(LabFailed, match="a different scenario"):
             launch.up(state, scenario.model_copy(update={"scale": 61.0}), console)
     finally:
         done = launch.down(state)

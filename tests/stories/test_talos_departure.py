@@ -192,7 +192,7 @@ async def test_what_cannot_be_evicted_is_named_and_keeps_the_node(api: Api, owne
     async with cluster(api, "cp1", "w1") as site:
         api.pod("db-0", "w1", owner=owner)
         api.protected = {"db-0"}
-        with pytest.raises(StageFailed, match="w1: is drained; timed out after 1 s") as failure:
+        with pytest.raises(StageFailed, match="draining w1 timed out after 1 s") as failure:
             await departed(site, "w1", deadline_s=1)
 
         assert f"default/db-0: {why}" in str(failure.value)

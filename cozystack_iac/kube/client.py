@@ -257,10 +257,13 @@ class Kube:
                 if stream.is_error:
                     await stream.aread()
                     raise _refusal(stream)
-                async for line in stream.aiter_lines():
-                    if line and not _apply_event(objects, json.loads(line)):
+                rest = b""
+                async for chunk in stream.aiter_bytes():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    events = [json.loads(line) for line in lines if line]
+                    if not all(_apply_event(objects, event) for event in events):
                         return  # the version has expired: list again
-                    if line:
+                    if events:  # what came at once is told at once
                         yield Snapshot(dict(objects))
         except (httpx.HTTPError, OSError, json.JSONDecodeError) as error:
             raise Unreachable(_text(error)) from None

@@ -17,6 +17,9 @@ from cozystack_iac.waiting import Progress, StageFailed
 CLASSES = Ref("storage.k8s.io/v1", "storageclasses")
 
 
+Owner = Literal["ours", "foreign", "missing"]
+
+
 class ClassInputs(Properties):
     kubeconfig: str = Field(repr=False)
     mode: Literal["create", "adopt"]
@@ -28,7 +31,7 @@ class ClassInputs(Properties):
 
 
 class ClassOutputs(Properties):
-    classes: dict[str, str]  # with `adopt`: name -> "created by this stack" | "created by someone else" | "missing"
+    classes: dict[str, Owner]  # by name, with `adopt` only
     conflicts: list[str] = Field(default_factory=list)  # what a refresh found wrong with them
 
 
@@ -121,12 +124,8 @@ def _seen(inputs: ClassInputs, found: list[Object]) -> ClassOutputs:
     if inputs.mode == "create":  # the engine knows its own, which come after this look
         return ClassOutputs(classes={}, conflicts=conflicts)
     there = {str(c["metadata"]["name"]): c for c in found}
-    owners = dict.fromkeys(classes.NAMES, "missing")
-    owners |= {
-        n: "created by this stack" if classes.is_ours(there[n]) else "created by someone else"
-        for n in classes.NAMES
-        if n in there
-    }
+    owners: dict[str, Owner] = dict.fromkeys(classes.NAMES, "missing")
+    owners |= {n: "ours" if classes.is_ours(there[n]) else "foreign" for n in classes.NAMES if n in there}
     return ClassOutputs(classes=owners, conflicts=conflicts)
 
 

@@ -50,7 +50,7 @@ from lab.story.machines import machine_secrets
 from lab.world import World
 
 SCALE = 1000.0  # real-life seconds per second
-SLACK = 2.0  # the product's own work takes the same wall time in a faster world
+SLACK = 4.0  # the product's own work takes the same wall time in a faster world, and a busy machine takes more
 SETTLE_S = 0.05  # wall seconds
 # The product's own pauses and its patience in a world that goes a thousand times faster; its calls take what they take.
 PACE = Pace(looks=1 / 50, patience=1 / 200, calls=1 / 10)

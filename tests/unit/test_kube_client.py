@@ -166,6 +166,20 @@ async def test_a_watch_folds_events_into_whole_snapshots() -> None:
     assert await taken(kube(feed), 4) == [["a"], ["a", "b"], ["a", "b"], ["b"]]
 
 
+async def test_events_that_come_at_once_are_one_snapshot_however_the_network_cuts_them() -> None:
+    text = b"".join(json.dumps(each).encode() + b"\n" for each in (event("ADDED", "b"), event("ADDED", "c")))
+    more = json.dumps(event("DELETED", "a")).encode() + b"\n"
+
+    async def cut() -> AsyncIterator[bytes]:
+        for chunk in (text + more[:20], more[20:-1], more[-1:]):
+            yield chunk
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, content=cut()) if request.url.params.get("watch") else listing("a")
+
+    assert await taken(kube(answer), 3) == [["a"], ["a", "b", "c"], ["b", "c"]]
+
+
 async def test_a_watch_survives_an_outage_and_yields_nothing_meanwhile() -> None:
     feed = Feed([listing("a"), httpx.ConnectError("down"), status(503, "ServiceUnavailable"), listing("a", "b")], [[]])
     assert await taken(kube(feed), 2) == [["a"], ["a", "b"]]

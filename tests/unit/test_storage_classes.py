@@ -226,7 +226,7 @@ async def test_with_adopt_only_what_is_missing_is_made_and_only_that_goes_again(
     provider = ClassesFitProvider()
     made = await provider.establish(inputs("adopt"), quiet())
     assert there(api) == {"local", "replicated"}
-    assert made.classes == {"local": "created by this stack", "replicated": "created by someone else"}
+    assert made.classes == {"local": "ours", "replicated": "foreign"}
     again = await provider.establish(inputs("adopt"), quiet())
     assert (there(api), again) == ({"local", "replicated"}, made)
     await provider.withdraw(inputs("adopt"), made, quiet())
@@ -246,4 +246,4 @@ async def test_a_refresh_sees_a_second_default_and_a_class_that_is_gone(serve: C
     assert gone.classes["replicated"] == "missing"
     assert provider.drifted(inputs("adopt"), gone)
     known = Known(inputs("adopt"), gone)
-    assert (await provider.revise(inputs("adopt"), known, quiet())).classes["replicated"] == "created by this stack"
+    assert (await provider.revise(inputs("adopt"), known, quiet())).classes["replicated"] == "ours"

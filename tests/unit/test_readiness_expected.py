@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cozystack_iac import releases
 from cozystack_iac.readiness.expected import (
     FLOORS,
     ClusterObjects,
@@ -21,7 +22,7 @@ from cozystack_iac.readiness.phases import ReleaseId
 from cozystack_iac.readiness.verdicts import Progressing, QueryFailed, Ready, Stuck
 from tests.hr import Wait, done, rid
 
-VERSIONS = ("1.3.6", "1.4.6", "1.5.4", "1.6.2")
+VERSIONS = tuple(map(str, releases.LATEST.values()))
 WRITTEN = {"type": "Ready", "status": "True", "reason": "ReconciliationSucceeded", "message": "generated"}
 BLOCKED = {"type": "Ready", "status": "False", "reason": "DependenciesNotReady", "message": "One or more dependencies"}
 PLATFORM = "cozystack.cozystack-platform"

@@ -11,7 +11,7 @@ import pytest
 from lab.platform import catalogue
 from lab.platform.catalogue import Package
 
-VERSIONS = ("1.3.6", "1.4.6", "1.5.4", "1.6.2")
+VERSIONS = catalogue.known()
 CONFIGURATIONS = range(8)
 
 

@@ -124,12 +124,11 @@ def judge(survey: Survey) -> Iterator[Finding]:
 
 def _cozystack(site: Site, release: Release | None) -> Iterator[Finding]:
     path, text = site.where("cluster", "cozystack"), site.cluster.cozystack
-    newest = str(max(releases.LATEST.values()))
     if release is None:
         if not site.unread("cluster", "cozystack"):
             problem = f"`{short(text)}` is not a known Cozystack release"
-            fix = f"use, for example, {newest}; quote the version so that YAML does not read it as a number"
-            yield VER_001.at(path, problem=problem, fix=fix, command=config_set(path, newest))
+            fix = f"use, for example, {releases.DEFAULT}; quote the version so that YAML does not read it as a number"
+            yield VER_001.at(path, problem=problem, fix=fix, command=config_set(path, releases.DEFAULT))
     elif release.beyond:
         problem = f"no other release of {text}'s minor version is known; it is treated like {release.neighbour}"
         yield VER_002.at(path, problem=problem, fix=f"read its release notes, or use {release.neighbour}")

@@ -1,7 +1,7 @@
 """Facts per Cozystack release: one small table for rules, machine configs and the package builder.
 
 Everything here was read from the release tags of github.com/cozystack/cozystack. A minor older than the table is refused: its
-facts are not guessed. One that is newer is taken for its newest known neighbour, and the rules say so.
+facts are not guessed. One that is newer is taken for its nearest known neighbour, and the rules say so.
 """
 
 import re
@@ -73,6 +73,8 @@ LATEST: Mapping[tuple[int, int], Version] = {
     version.series: version for version in map(_version, ("1.3.6", "1.4.6", "1.5.4", "1.6.2"))
 }
 
+DEFAULT = "1.6.2"  # what a stack file gets that names no release
+
 _NAMESPACE_MOVED = _version("1.4.0")
 _OIDC_AT_INSTALL = _version("1.6.0")
 
@@ -138,6 +140,33 @@ PLATFORM_ALWAYS = frozenset(
     }
 )
 
+# Key of `_cluster` in Secret cozystack-values -> the platform value it renders, and the first minor that does.
+RENDERED_KEYS: Mapping[str, tuple[str, tuple[int, int]]] = {
+    "root-host": ("publishing.host", (1, 3)),
+    "bundle-name": ("bundles.system.variant", (1, 3)),
+    "solver": ("publishing.certificates.solver", (1, 3)),
+    "issuer-name": ("publishing.certificates.issuerName", (1, 3)),
+    "oidc-enabled": ("authentication.oidc.enabled", (1, 3)),
+    "oidc-insecure-skip-verify": ("authentication.oidc.insecureSkipVerify", (1, 3)),
+    "extra-keycloak-redirect-uri-for-dashboard": ("authentication.oidc.keycloakExtraRedirectUri", (1, 3)),
+    "keycloak-internal-url": ("authentication.oidc.keycloakInternalUrl", (1, 3)),
+    "expose-services": ("publishing.exposedServices", (1, 3)),
+    "expose-ingress": ("publishing.ingressName", (1, 3)),
+    "expose-external-ips": ("publishing.externalIPs", (1, 3)),
+    "cluster-domain": ("networking.clusterDomain", (1, 3)),
+    "api-server-endpoint": ("publishing.apiServerEndpoint", (1, 3)),
+    "cpu-allocation-ratio": ("resources.cpuAllocationRatio", (1, 3)),
+    "memory-allocation-ratio": ("resources.memoryAllocationRatio", (1, 3)),
+    "ephemeral-storage-allocation-ratio": ("resources.ephemeralStorageAllocationRatio", (1, 3)),
+    "proxy-protocol": ("publishing.proxyProtocol", (1, 5)),
+    "gateway-enabled": ("gateway.enabled", (1, 5)),
+    "wildcard-secret-name": ("publishing.certificates.wildcardSecretName", (1, 5)),
+    "dns01-provider": ("publishing.certificates.dns01.provider", (1, 5)),
+    "load-balancer-class": ("publishing.loadBalancerClass", (1, 6)),
+    "monitoring-enabled": ("monitoring.rootEnabled", (1, 6)),
+    "expose-ingress-admin": ("publishing.ingressNameAdmin", (1, 6)),
+}
+
 # Keys of the root tenant's spec; `gateway` came with 1.5. `storageClasses` has never existed.
 TENANT_KEYS: Mapping[str, Version] = {"gateway": _version("1.5.0")}
 
@@ -181,9 +210,12 @@ LOAD_BEARING_PACKAGES = frozenset(
     }
 )
 
-# Newest Kubernetes minor a Talos minor supports; each supports six (siderolabs/talos, compatibility).
-_NEWEST_KUBERNETES: Mapping[tuple[int, int], int] = {(1, 10): 33, (1, 11): 34, (1, 12): 35, (1, 13): 36, (1, 14): 37}
+# The Talos minors (of 1.x) that machine configurations are known for, each with the newest Kubernetes minor it supports; each
+# supports six (siderolabs/talos, compatibility).
+_NEWEST_KUBERNETES: Mapping[int, int] = {10: 33, 11: 34, 12: 35, 13: 36, 14: 37}
 _KUBERNETES_WINDOW = 6
+TALOS_MINORS = tuple(_NEWEST_KUBERNETES)
+TALOS_VERSIONS = f"1.{TALOS_MINORS[0]} to 1.{TALOS_MINORS[-1]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,13 +233,13 @@ class Release:
 
     @property
     def beyond(self) -> bool:
-        """Whether the minor is newer than all that were read: the facts are those of the newest one."""
+        """Whether nothing of the minor was read: the facts are those of its neighbour."""
         return self.version.series not in LATEST
 
     @property
     def neighbour(self) -> Version:
-        """The newest release that was read of this minor, or of all when the minor was not read."""
-        return LATEST.get(self.version.series) or max(LATEST.values())
+        """The newest release that was read of this minor, or of the nearest older one when the minor was not read."""
+        return max(read for series, read in LATEST.items() if series <= self.version.series)
 
     @property
     def chart_namespace(self) -> Literal["kube-system", "cozy-system"]:
@@ -233,6 +265,24 @@ class Release:
         internal URL that its charts take (packages/system/dashboard/templates/gatekeeper.yaml: no discovery when it is set).
         """
         return not self.oidc_at_install and self.version.series != (1, 4)
+
+    @property
+    def generic_enabled(self) -> tuple[str, ...]:
+        """Packages that isp-full-generic itself switches on (packages/core/platform/values-isp-full-generic.yaml).
+
+        1.5 made velero part of every variant.
+        """
+        own = ("cozystack.backupstrategy-controller",)
+        return own if self.version.series >= (1, 5) else ("cozystack.velero", *own)
+
+    @property
+    def hosted_without(self) -> tuple[str, ...]:
+        """Packages that isp-hosted has to leave out: from 1.5 on one needs a package of the iaas bundle (bundles/paas.yaml)."""
+        return ("cozystack.backupstrategy-controller",) if self.version.series >= (1, 5) else ()
+
+    def renders(self, key: str) -> bool:
+        """Whether a key of `RENDERED_KEYS` is among what the platform chart writes down for all others."""
+        return self.version.series >= RENDERED_KEYS[key][1]
 
     def has(self, key: str) -> bool:
         """Whether the platform component knows a key of its values, e.g. `publishing.loadBalancerClass`."""
@@ -310,16 +360,11 @@ KNOWN_BROKEN: Mapping[str, KnownBroken] = {
 }
 
 
-def hosted_without(release: Release) -> tuple[str, ...]:
-    """Packages that isp-hosted has to leave out: from 1.5 on one needs a package of the iaas bundle (bundles/paas.yaml)."""
-    return ("cozystack.backupstrategy-controller",) if release.version.series >= (1, 5) else ()
-
-
 @lru_cache(maxsize=64)
 def find(text: str) -> Release | None:
     """The release for `1.6.2` or `v1.6.2`; None when the text is no version, or one older than the table or of another major."""
     version = Version.parse(text)
-    if version is None or version.series < min(LATEST) or version.major > max(LATEST)[0]:
+    if version is None or version.series < min(LATEST) or all(version.major != major for major, _ in LATEST):
         return None
     pins = [talos for since, talos in _TALOS_PINS if since <= version]
     # A pre-release of the very first version in the table carries what that version carries.
@@ -328,5 +373,5 @@ def find(text: str) -> Release | None:
 
 def kubernetes_range(talos: Version) -> tuple[int, int] | None:
     """Oldest and newest Kubernetes minor (of 1.x) a Talos version supports; None for an unknown Talos minor."""
-    newest = _NEWEST_KUBERNETES.get(talos.series)
+    newest = _NEWEST_KUBERNETES.get(talos.minor) if talos.major == 1 else None
     return None if newest is None else (newest - _KUBERNETES_WINDOW + 1, newest)

@@ -168,7 +168,7 @@ class _Platform:
 
     def __post_init__(self) -> None:
         self._known = catalogue.load(self.scenario.cozystack)
-        self._kstatus = self._known.minor >= (1, 5)
+        self._kstatus = self._known.traits.kstatus
         self._choice = self._known.choice(self.scenario.platform.variant, self.values)
         self._schedule = Schedule(self._behaviour, self._gate, kstatus=self._kstatus)
 
@@ -275,7 +275,7 @@ class _Platform:
             self._schedule.observe(self._view(ref, needs), now)
 
     def _view(self, ref: str, needs: tuple[str, ...], generation: int = 1) -> View:
-        failing = Failing.RETRY if self._known.minor >= (1, 4) else Failing.REMEDIATE
+        failing = Failing.RETRY if self._known.traits.retries else Failing.REMEDIATE
         pool = "tenants" if ref.startswith("tenant-root/") else MAIN_POOL
         return View(ref, generation, str(generation), needs, failing=failing, pool=pool)
 

@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from lab.talos import MINORS
 from lab.units import Loopback, Model, Seconds, Size, unique
 
 TUNED_EXTENSIONS = ("drbd", "zfs", "intel-ucode", "amd-ucode")  # of Cozystack's image, as far as anybody looks at them
@@ -71,7 +72,7 @@ class MachineSpec(Model):
 
     name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
     address: Loopback
-    talos: str = Field(default="v1.13.6", pattern=r"^v1\.(10|11|12|13|14)\.\d+(-[a-z0-9.]+)?$")
+    talos: str = Field(default="v1.13.6", pattern=rf"^v1\.({'|'.join(map(str, MINORS))})\.\d+(-[a-z0-9.]+)?$")
     stage: Literal["maintenance", "foreign", "not-talos", "silent", "off"] = "maintenance"
     installed: bool = False
     lease: Loopback | None = None

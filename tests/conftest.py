@@ -17,12 +17,12 @@ import hypothesis
 import pytest
 
 from lab import belongings
+from tests import recorded
 from tests.matrix import LONG
 
 if TYPE_CHECKING:
     from tests.asked import Answer, ServedBy
 
-VECTORS = Path(__file__).parents[2] / "shared" / "vectors"
 STORIES = "tests/stories/"
 SLOWER_THAN_S = 600.0  # what the whole suite may take on two cores with tools cached
 SLOWEST = 10
@@ -123,9 +123,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture(scope="session")
 def vectors() -> Path:
     """The folder of recorded data that lives outside the repository; tests that need it skip without it."""
-    if not VECTORS.is_dir():
+    if not recorded.FOLDER.is_dir():
         pytest.skip("the optional folder of recorded vectors is not here")
-    return VECTORS
+    return recorded.FOLDER
 
 
 @pytest.fixture(autouse=True)

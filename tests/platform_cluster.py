@@ -15,7 +15,7 @@ from cozystack_iac.platform import claim
 from cozystack_iac.stages.platform_claim import ClaimInputs
 from cozystack_iac.waiting import Progress, StageFailed
 from lab.memory import KUBECONFIG, MemoryApi
-from lab.platform import crds, rendered
+from lab.platform import catalogue, crds, rendered
 
 SPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cozy-system"}}
 SOURCE = {
@@ -78,7 +78,7 @@ async def space(kube: Kube) -> Object:
 
 async def crds_of_operator(kube: Kube) -> None:
     for name in crds.OPERATOR:
-        await kube.create(DEFINITIONS, crds.definition(name, (1, 6)))
+        await kube.create(DEFINITIONS, crds.definition(name, catalogue.load("1.6.2").traits))
 
 
 async def platform_package(api: MemoryApi, kube: Kube, oidc: bool | None) -> None:

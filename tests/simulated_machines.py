@@ -22,7 +22,6 @@ from tests.addresses import prefix
 from tests.machine_configs import Secrets
 
 NET = prefix()
-MINORS = {10: "v1.10.9", 11: "v1.11.6", 12: "v1.12.7", 13: "v1.13.6", 14: "v1.14.0"}
 DISKS = [{"dev": "sda", "size": "64GiB", "serial": "SYS"}, {"dev": "sdb", "size": "200GiB", "serial": "DATA"}]
 
 

@@ -7,9 +7,7 @@ from cozystack_iac import yaml_text as text
 from cozystack_iac.settings import Node, Site
 from cozystack_iac.talos import documents
 from lab.plugins.talos import contracts, generate, merge, secrets
-
-MINORS = range(10, 15)
-VERSIONS = {10: "v1.10.9", 11: "v1.11.6", 12: "v1.12.7", 13: "v1.13.6", 14: "v1.14.0"}
+from lab.talos import RELEASES
 
 
 def site_on(minor: int, **changes: Any) -> Site:
@@ -39,7 +37,7 @@ def site_on(minor: int, **changes: Any) -> Site:
     given_: dict[str, Any] = {
         "cluster": {"name": "prod", "cozystack": "1.6.2"},
         "nodes": [*nodes, worker],
-        "talos": {"version": VERSIONS[minor], "vip": "10.0.0.10", "nameservers": ["10.0.0.1"], "reach": "public"},
+        "talos": {"version": RELEASES[minor], "vip": "10.0.0.10", "nameservers": ["10.0.0.1"], "reach": "public"},
         "network": {"nodeCIDR": "10.0.0.0/24"},
         "publishing": {"host": "example.org"},
     }

@@ -9,16 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cozystack_iac import releases
 from cozystack_iac.platform.claim import PACKAGE_MARKS
 from cozystack_iac.platform.installer import PLATFORM_PACKAGE
 from cozystack_iac.releases import KEYCLOAK_INTERNAL_URL, Release
 from cozystack_iac.settings import Dns01, Registries, Site
-
-# Package values replace lists, so the variant's own list has to be repeated wherever something is added to it
-# (packages/core/platform/values-isp-full-generic.yaml, all of 1.3 to 1.6; 1.5 made velero part of every variant).
-_GENERIC_ENABLED = ("cozystack.backupstrategy-controller",)
-_GENERIC_ENABLED_BEFORE_1_5 = ("cozystack.velero", *_GENERIC_ENABLED)
 
 
 def package(site: Site, release: Release) -> dict[str, Any]:
@@ -161,7 +155,7 @@ def _bundles(site: Site, release: Release) -> dict[str, Any]:
     if hosted_is_made_to_work(site):
         # Without the variant the bundle would bring a CNI to a cluster that has one.
         bundles["system"] = {"enabled": True, "variant": "isp-hosted"}
-        disabled += [name for name in releases.hosted_without(release) if name not in disabled]
+        disabled += [name for name in release.hosted_without if name not in disabled]
     _set(bundles, "enabledPackages", _enabled_packages(site, release))
     _set(bundles, "disabledPackages", disabled)
     return bundles
@@ -171,8 +165,8 @@ def _enabled_packages(site: Site, release: Release) -> list[str]:
     wanted = site.platform.bundles.enable
     if not wanted or site.platform_variant != "isp-full-generic":
         return list(wanted)
-    own = _GENERIC_ENABLED_BEFORE_1_5 if release.version.series < (1, 5) else _GENERIC_ENABLED
-    return list(dict.fromkeys((*own, *wanted)))
+    # Package values replace lists, so the variant's own list is repeated wherever something is added to it.
+    return list(dict.fromkeys((*release.generic_enabled, *wanted)))
 
 
 def _registries(wanted: Registries) -> dict[str, Any]:

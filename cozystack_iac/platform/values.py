@@ -17,40 +17,12 @@ from ruamel.yaml.error import YAMLError
 
 from cozystack_iac.kube.client import Ref
 from cozystack_iac.platform.claim import LEGACY
-from cozystack_iac.releases import Release, Version
+from cozystack_iac.releases import RENDERED_KEYS, Release
 
 SECRETS = Ref("v1", "secrets", "cozy-system")
 SECRET = SECRETS.named("cozystack-values")
 RELEASES = ("cozy-system/cozystack-platform",)  # what renders it
 WATCHED = "reconcile.fluxcd.io/watch=Enabled"  # label of that Secret in 1.3 to 1.6
-
-# Key of `_cluster` -> the platform value it renders, and the first release that does. All of them are texts there.
-_RENDERED: tuple[tuple[str, str, str], ...] = (
-    ("root-host", "publishing.host", "1.3.0"),
-    ("bundle-name", "bundles.system.variant", "1.3.0"),
-    ("solver", "publishing.certificates.solver", "1.3.0"),
-    ("issuer-name", "publishing.certificates.issuerName", "1.3.0"),
-    ("oidc-enabled", "authentication.oidc.enabled", "1.3.0"),
-    ("oidc-insecure-skip-verify", "authentication.oidc.insecureSkipVerify", "1.3.0"),
-    ("extra-keycloak-redirect-uri-for-dashboard", "authentication.oidc.keycloakExtraRedirectUri", "1.3.0"),
-    ("keycloak-internal-url", "authentication.oidc.keycloakInternalUrl", "1.3.0"),
-    ("expose-services", "publishing.exposedServices", "1.3.0"),
-    ("expose-ingress", "publishing.ingressName", "1.3.0"),
-    ("expose-external-ips", "publishing.externalIPs", "1.3.0"),
-    ("cluster-domain", "networking.clusterDomain", "1.3.0"),
-    ("api-server-endpoint", "publishing.apiServerEndpoint", "1.3.0"),
-    ("cpu-allocation-ratio", "resources.cpuAllocationRatio", "1.3.0"),
-    ("memory-allocation-ratio", "resources.memoryAllocationRatio", "1.3.0"),
-    ("ephemeral-storage-allocation-ratio", "resources.ephemeralStorageAllocationRatio", "1.3.0"),
-    ("proxy-protocol", "publishing.proxyProtocol", "1.5.0"),
-    ("gateway-enabled", "gateway.enabled", "1.5.0"),
-    ("wildcard-secret-name", "publishing.certificates.wildcardSecretName", "1.5.0"),
-    ("dns01-provider", "publishing.certificates.dns01.provider", "1.5.0"),
-    ("load-balancer-class", "publishing.loadBalancerClass", "1.6.0"),
-    ("monitoring-enabled", "monitoring.rootEnabled", "1.6.0"),
-    ("expose-ingress-admin", "publishing.ingressNameAdmin", "1.6.0"),
-)
-PATHS: Mapping[str, str] = {key: path for key, path, _ in _RENDERED}
 
 
 class Unreadable(ValueError):
@@ -73,10 +45,9 @@ class Difference:
 def expected(values: Mapping[str, Any], variant: str, release: Release) -> dict[str, str]:
     """What `_cluster` has to say, for the values that are given; what is left to the chart is not compared."""
     found: dict[str, str] = {} if variant == "default" else {"bundle-name": variant}
-    for key, path, since in _RENDERED:
-        first = Version.parse(since)
+    for key, (path, _) in RENDERED_KEYS.items():
         value = _at(values, path)
-        if value is not None and first is not None and release.version.series >= first.series:
+        if value is not None and release.renders(key):
             found[key] = text(value)
     return found
 
@@ -101,7 +72,7 @@ def rendered(secret: Mapping[str, Any]) -> dict[str, str]:
         raise Unreadable(f"{SECRET} has no readable `_cluster` in its values.yaml") from None
     if not isinstance(cluster, dict):
         raise Unreadable(f"`_cluster` in {SECRET} is not a mapping")
-    return {key: text(value) for key, value in cluster.items() if key in PATHS and not isinstance(value, dict)}
+    return {key: text(value) for key, value in cluster.items() if key in RENDERED_KEYS and not isinstance(value, dict)}
 
 
 def differences(wanted: Mapping[str, str], seen: Mapping[str, str]) -> list[Difference]:

@@ -16,7 +16,8 @@ VER_001 = Rule(
     title="The Cozystack release is known",
     why="chart namespace, Talos version and supported keys differ between releases; guessing them would "
     "break the install halfway",
-    remedy="use a 1.3, 1.4, 1.5 or 1.6 release",
+    remedy="use a release of a known minor version: "
+    + ", ".join(f"{major}.{minor}" for major, minor in releases.LATEST),
 )
 VER_002 = Rule(
     "VER-002",
@@ -123,15 +124,14 @@ def judge(survey: Survey) -> Iterator[Finding]:
 
 def _cozystack(site: Site, release: Release | None) -> Iterator[Finding]:
     path, text = site.where("cluster", "cozystack"), site.cluster.cozystack
-    newest = str(max(releases.LATEST.values()))
     if release is None:
         if not site.unread("cluster", "cozystack"):
             problem = f"`{short(text)}` is not a known Cozystack release"
-            fix = f"use, for example, {newest}; quote the version so that YAML does not read it as a number"
-            yield VER_001.at(path, problem=problem, fix=fix, command=config_set(path, newest))
+            fix = f"use, for example, {releases.DEFAULT}; quote the version so that YAML does not read it as a number"
+            yield VER_001.at(path, problem=problem, fix=fix, command=config_set(path, releases.DEFAULT))
     elif release.beyond:
-        problem = f"the minor version of {text} is newer than any known one; {text} is treated like {newest}"
-        yield VER_002.at(path, problem=problem, fix=f"read its release notes, or use {newest}")
+        problem = f"no other release of {text}'s minor version is known; it is treated like {release.neighbour}"
+        yield VER_002.at(path, problem=problem, fix=f"read its release notes, or use {release.neighbour}")
     elif release.version.pre:
         yield VER_002.at(path, problem=f"{text} is a pre-release", fix=f"use {release.neighbour}")
     elif not release.known:
@@ -146,7 +146,7 @@ def _talos(site: Site, release: Release | None) -> Iterator[Finding]:
     path, version = site.where("talos", "version"), Version.parse(text)
     fix = "remove it" + (f"; the release pins {release.talos}" if release else "")
     if version is None or not text.startswith("v") or releases.kubernetes_range(version) is None:
-        problem = f"`{short(text)}` is not a supported Talos version (v1.10.x to v1.14.x)"
+        problem = f"`{short(text)}` is not a supported Talos version ({releases.TALOS_VERSIONS})"
         yield VER_003.at(path, problem=problem, fix=fix)
     elif release is not None and text != release.talos:
         pin = Version.parse(release.talos)
@@ -216,7 +216,7 @@ def _hosted(site: Site, release: Release) -> Finding:
     if site.platform.bundles.system is not True:
         problem = f"isp-hosted of {release.version} does not work as released"
         return VER_008.at(path, problem=problem, fix="set platform.bundles.system to true")
-    without = releases.hosted_without(release)
+    without = release.hosted_without
     gone = f", and without {listed(without)} (these need a bundle that hosted clusters cannot have)" if without else ""
     problem = (
         f"isp-hosted of {release.version} is installed with the system bundle enabled, networking left to "

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from cozystack_iac import releases
 from cozystack_iac.settings.base import Document, Flag, Model, Size
 
 Variant = Literal["talos", "generic", "hosted"]
@@ -28,7 +29,7 @@ class Cluster(Model):
     """Name of the site and of the Talos cluster: a lowercase DNS label. (required)"""
     variant: Variant = "talos"
     """talos: machines in Talos maintenance mode. generic: existing k3s, kubeadm or RKE2. hosted: a managed cluster."""
-    cozystack: str = "1.6.2"
+    cozystack: str = releases.DEFAULT
     """Cozystack release; determines the Talos version, the chart's namespace and the supported keys."""
     domain: str = "cozy.local"
     """Kubernetes cluster domain. Cozystack requires cozy.local."""

@@ -10,6 +10,7 @@ from cozystack_iac.kube.client import Kube, KubeError
 from cozystack_iac.platform import values
 from cozystack_iac.readiness.blockage import unless_stuck
 from cozystack_iac.readiness.releases import FAILING_S
+from cozystack_iac.releases import RENDERED_KEYS
 from cozystack_iac.stages.base import Properties, StageProvider, StageResource
 from cozystack_iac.waiting import Progress, StageFailed, budget, format_seconds
 
@@ -73,7 +74,7 @@ async def taken_over(
     def expired() -> StageFailed:
         return StageFailed(
             f"The platform does not use the values of the stack file (timed out after {format_seconds(deadline_s)}).",
-            details={"last seen": saw, **{values.PATHS[d.key]: str(d) for d in left if d.seen is not None}},
+            details={"last seen": saw, **{RENDERED_KEYS[d.key][0]: str(d) for d in left if d.seen is not None}},
             means="these settings have no effect; the platform continues with its current values",
             next_step=f"{values.hint(left)}; then run `pulumi up` again",
         )
@@ -95,7 +96,7 @@ async def taken_over(
             if not left:
                 return _of(wanted, seen)
             saw = f"{len(left)} of {len(wanted)} values differ"
-            progress.say(f"waiting for the platform to apply {', '.join(values.PATHS[d.key] for d in left)}")
+            progress.say(f"waiting for the platform to apply {', '.join(RENDERED_KEYS[d.key][0] for d in left)}")
         raise expired()
 
     async with budget(deadline_s, expired):

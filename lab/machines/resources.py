@@ -16,6 +16,7 @@ from lab.machines.emit import emit
 from lab.machines.selector import symlinks
 from lab.machines.services import services
 from lab.scenario import LinkSpec
+from lab.talos import MINORS
 from lab.world import Disk, EtcdPhase, MachineState, Stage, World
 
 NAMESPACES = frozenset(
@@ -174,8 +175,7 @@ def _extensions(world: World, machine: MachineState) -> Iterator[tuple[str, Any]
             _extension(f"{index}.sqsh", name, _extension_version(name, machine.talos), f"Provides {name}."),
         )
     if machine.extensions:
-        # only the one of v1.13 was recorded; the others are placeholders of the right shape
-        kernel = {10: "6.12.48", 11: "6.12.57", 12: "6.18.9", 13: "6.18.41", 14: "6.18.44"}[machine.minor]
+        kernel = MINORS[machine.minor].kernel
         yield (
             "modules.dep",
             _extension("modules.dep.sqsh", "modules.dep", f"{kernel}-talos", "Modules of all extensions."),

@@ -16,8 +16,8 @@ from lab.machines.config import AppliedConfig, Doc, image_tag
 from lab.machines.decoding import is_network
 from lab.machines.selector import NoSuchDisk, pick
 from lab.scenario import DiskSpec
+from lab.talos import MINORS
 
-_FIRST_KUBERNETES = {10: 28, 11: 29, 12: 30, 13: 31, 14: 32}  # each Talos minor supports six Kubernetes minors
 _KUBELET_PROTECTED = ("rotateCertificates", "authentication", "authorization", "port", "cgroupRoot", "staticPodPath")
 
 
@@ -66,7 +66,7 @@ def check_runtime(config: AppliedConfig, *, installed: bool, talos: str, disks: 
 
 
 def _kubernetes(config: AppliedConfig, talos: str) -> Iterator[str]:
-    first = _FIRST_KUBERNETES[int(talos.split(".")[1])]
+    first = MINORS[int(talos.split(".")[1])].kubernetes
     images = {"kubelet": config.kubelet_image}
     if config.role == "controlplane":
         for name, key, kind in (

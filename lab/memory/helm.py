@@ -13,13 +13,12 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from packaging.version import Version
-
 from cozystack_iac.kube.client import Conflict, Object
 from lab.memory.api import MemoryApi
 from lab.memory.jobs import ended
+from lab.platform import catalogue
 from lab.platform.installer import LABELER
-from lab.platform.objects import new
+from lab.platform.objects import NO_DELETE, new
 from lab.world import World
 
 SYSTEM = "cozy-system"
@@ -153,13 +152,13 @@ class Helm:
             )
 
     async def _hook(self, name: str) -> None:
-        """The labeler of 1.4 and later runs before anything else, and leaves nothing behind."""
-        if name != "cozy-installer" or Version(self._world.scenario.cozystack) < Version("1.4.0"):
+        """The labeler runs before anything else, and leaves nothing behind."""
+        traits = catalogue.load(self._world.scenario.cozystack).traits
+        if name != "cozy-installer" or traits.brings_namespace:
             return
         if ("", SYSTEM) not in self._api.of("namespaces"):
             raise HelmFailed(f'failed pre-install: job {LABELER} failed: namespaces "{SYSTEM}" not found')
-        guard = Version(self._world.scenario.cozystack) >= Version("1.5.0")
-        labels = ["cozystack.io/system=true", *(["platform.cozystack.io/no-delete=true"] if guard else [])]
+        labels = ["cozystack.io/system=true", *([f"{NO_DELETE}=true"] if traits.guardrail else [])]
         words = ["kubectl", "label", "namespace", SYSTEM, *labels, "pod-security.kubernetes.io/enforce=privileged"]
         pod = {"hostNetwork": True, "restartPolicy": "OnFailure", "containers": [{"name": "kubectl", "args": words}]}
         self._create(new("Job", LABELER, "kube-system", spec={"backoffLimit": 6, "template": {"spec": pod}}))
@@ -175,7 +174,7 @@ class Helm:
         variant = operator.get("variant", "talos")
         if variant not in ("talos", "generic", "hosted"):
             raise HelmFailed(f'Invalid cozystackOperator.variant "{variant}": must be one of talos, generic, hosted')
-        if Version(self._world.scenario.cozystack) < Version("1.4.0"):
+        if catalogue.load(self._world.scenario.cozystack).traits.brings_namespace:
             labels = {"cozystack.io/system": "true", "pod-security.kubernetes.io/enforce": "privileged"}
             yield new("Namespace", SYSTEM, labels=labels, annotations={"helm.sh/resource-policy": "keep"})
         yield new("ServiceAccount", "cozystack", SYSTEM)

@@ -10,6 +10,7 @@
                  needs: [package]       packages it depends on, in order
                  installs: {component: namespace | {ns, release, after: [component], privileged, pvc, crds, apis}}
     charts:    releases a chart creates: release, parent, when (key of the root Tenant's spec), needs, artifact, ...
+    traits:    how the release works where releases differ: see `Traits`
     races:     {provider release: {Kind: [release]}}   the release renders Kind without depending on its provider
 
 Package names are written without their `cozystack.` prefix.
@@ -23,6 +24,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
 from ruamel.yaml import YAML
 
 PREFIX = "cozystack."
@@ -137,21 +139,39 @@ class Choice:
     switches: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """How a release works where releases differ. Every one is in the release's file, so that a new release decides each."""
+
+    brings_namespace: bool
+    """The installer chart has namespace cozy-system among its objects; otherwise its hook labels the one that is there."""
+    retries: bool
+    """A failed action of an operator's release is tried again; otherwise it is undone first."""
+    kstatus: bool
+    """A release waits for custom resources, too (helm-controller 1.5)."""
+    older_apis: bool
+    """Flux still serves the versions of its APIs that came before (Flux 2.7)."""
+    guardrail: bool
+    """An admission policy keeps what carries the no-delete label."""
+    keycloak_inside: bool
+    """The dashboard asks Keycloak inside the cluster unless it is told otherwise."""
+    dashboard_needs_oidc: bool
+    """Without OIDC the dashboard's token proxy is restarted before it listens."""
+    renders: frozenset[str]
+    """Keys of `_cluster` that not every release renders."""
+
+
 @dataclass(frozen=True)
 class Catalogue:
     """One Cozystack release."""
 
     version: str
+    traits: Traits
     packages: tuple[Package, ...]
     charts: tuple[ChartRelease, ...]
     races: Mapping[str, str] = field(default_factory=dict)  # user release name -> provider `namespace/name`
     race_kinds: Mapping[str, str] = field(default_factory=dict)  # user release name -> kind it renders
     enabled: Mapping[str, frozenset[str]] = field(default_factory=dict)
-
-    @property
-    def minor(self) -> tuple[int, int]:
-        major, minor = self.version.split(".")[:2]
-        return int(major), int(minor)
 
     def choice(self, platform_variant: str, values: Mapping[str, Any]) -> Choice:
         """What the platform chart decides from its values (`spec.components.platform.values` of the Package)."""
@@ -218,12 +238,15 @@ def load(version: str) -> Catalogue:
             races.update(dict.fromkeys(names, provider))
             kinds.update(dict.fromkeys(names, kind))
     enabled = {variant: frozenset(map(_full, names)) for variant, names in (raw.get("enabled") or {}).items()}
-    return Catalogue(version, tuple(_package(entry) for entry in raw["packages"]), charts, races, kinds, enabled)
+    traits = Traits(**{**raw["traits"], "renders": frozenset(raw["traits"]["renders"])})
+    return Catalogue(
+        version, traits, tuple(_package(entry) for entry in raw["packages"]), charts, races, kinds, enabled
+    )
 
 
 def known() -> list[str]:
-    """Versions with a data file."""
-    return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+    """Versions with a data file, the oldest first."""
+    return sorted((path.stem for path in _FOLDER.glob("*.yaml")), key=Version)
 
 
 def _package(entry: Mapping[str, Any]) -> Package:

@@ -32,11 +32,6 @@ class Platform:
     pools: dict[tuple[str, str], str] = field(default_factory=dict)  # (node, LINSTOR pool) -> zpool
 
     @property
-    def kstatus(self) -> bool:
-        """From 1.5 on a release waits for custom resources, too."""
-        return self.known.minor >= (1, 5)
-
-    @property
     def host(self) -> str:
         """The public host of the installation (`publishing.host`)."""
         publishing = self.values.get("publishing")

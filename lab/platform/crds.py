@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from lab.platform.catalogue import Traits
+
 OPERATOR = ("packages.cozystack.io", "packagesources.cozystack.io")
 FLUX = (
     "helmreleases.helm.toolkit.fluxcd.io",
@@ -32,7 +34,7 @@ class _Kind:
     namespaced: bool = True
     short: tuple[str, ...] = ()
     status: bool = True
-    older: str = ""  # a version still served up to Cozystack 1.4 (Flux 2.7)
+    older: str = ""  # a version that is served where `Traits.older_apis`
 
 
 _KINDS = {
@@ -64,14 +66,14 @@ def served(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in names if name in _KINDS)
 
 
-def definition(name: str, minor: tuple[int, int]) -> dict[str, Any]:
-    """The CustomResourceDefinition `plural.group`, as Cozystack of this minor version brings it."""
+def definition(name: str, traits: Traits) -> dict[str, Any]:
+    """The CustomResourceDefinition `plural.group`, as a Cozystack release with these traits brings it."""
     plural, group = name.split(".", 1)
     kind = _KINDS[name]
     versions = [_version(kind, kind.version, storage=True)]
-    if kind.older and minor < (1, 5):
+    if kind.older and traits.older_apis:
         versions.append(_version(kind, kind.older, storage=False))
-    labels = {"platform.cozystack.io/no-delete": "true"} if name in OPERATOR and minor >= (1, 5) else {}
+    labels = {"platform.cozystack.io/no-delete": "true"} if name in OPERATOR and traits.guardrail else {}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

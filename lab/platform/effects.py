@@ -22,7 +22,7 @@ from lab.platform.timing import TENANT_CHILDREN_S
 CNI_ANNOTATION = "lab.cozystack-iac/cni"  # lab/kwok/nodes.yaml turns a node Ready when it says so
 CNI_RELEASES = ("cozy-cilium/cilium", "cozy-kubeovn/kubeovn")
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
-# Releases whose pods cannot start without a volume. The legacy wait of 1.3 and 1.4 sees StatefulSets, not custom resources.
+# Releases whose pods cannot start without a volume. Without kstatus a release sees StatefulSets, not custom resources.
 NEEDS_VOLUMES = ("cozy-keycloak/keycloak", "tenant-root/seaweedfs-system")
 NEEDS_VOLUMES_KSTATUS = (
     *NEEDS_VOLUMES,
@@ -76,7 +76,7 @@ class ReleaseEffects:
         """What a finished action still waits for; the text names it as kstatus does."""
         if ref in self._unfinished:
             return f"Release/{ref}"
-        if self._platform.kstatus:
+        if self._platform.known.traits.kstatus:
             if ref == PLATFORM_RELEASE:
                 return self._operator.unready()
             for child in self._rendered.get(ref, ()):
@@ -86,13 +86,13 @@ class ReleaseEffects:
             return "Deployment/cozy-dashboard/incloud-web-gatekeeper"
         if ref == "cozy-cilium/cilium" and self._cilium_hangs():
             return "DaemonSet/cozy-cilium/cilium"
-        needs = NEEDS_VOLUMES_KSTATUS if self._platform.kstatus else NEEDS_VOLUMES
+        needs = NEEDS_VOLUMES_KSTATUS if self._platform.known.traits.kstatus else NEEDS_VOLUMES
         return f"StatefulSet/{ref}" if ref in needs and not self._volumes(ref) else None
 
     def _dashboard_hangs(self) -> bool:
         platform = self._platform
         ingress = platform.schedule.ready("tenant-root/ingress-nginx-system")
-        return rendered.dashboard_hangs(platform.known.minor, platform.values, oidc=platform.oidc, ingress=ingress)
+        return rendered.dashboard_hangs(platform.known.traits, platform.values, oidc=platform.oidc, ingress=ingress)
 
     def _cilium_hangs(self) -> bool:
         variant = self._platform.choice.system_variant if self._platform.choice is not None else ""
@@ -201,7 +201,7 @@ class ReleaseEffects:
     # Objects that people and the product look at ----------------------------------------------------------------------
 
     async def _root_namespace(self) -> None:
-        no_delete = self._platform.kstatus
+        no_delete = self._platform.known.traits.guardrail
         await self._hub.create(objects.namespace("tenant-root", no_delete=no_delete))
         values = {"values.yaml": f'_cluster:\n  root-host: "{self._platform.host}"\n'}
         await self._hub.create(objects.new("Secret", "cozystack-values", "tenant-root", stringData=values))

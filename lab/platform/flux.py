@@ -43,7 +43,7 @@ class HelmController:
         self.schedule = Schedule(
             platform.behaviour,
             effects.gate,
-            kstatus=platform.kstatus,
+            kstatus=platform.known.traits.kstatus,
             patience_s=BUSY_HOST_S * platform.world.clock.scale,
         )
         platform.schedule = self.schedule

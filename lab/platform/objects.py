@@ -17,6 +17,7 @@ from lab.platform.catalogue import (
     Component,
     Package,
     Release,
+    Traits,
 )
 from lab.platform.helmstatus import Chart
 
@@ -216,18 +217,18 @@ def _component(component: Component) -> dict[str, Any]:
 # Releases --------------------------------------------------------------------------------------------------------------
 
 
-def platform_release(pkg: Object, variant: str, values: Mapping[str, Any] | None, minor: tuple[int, int]) -> Object:
-    spec = _operator_spec(f"cozystack-cozystack-platform-{variant}-platform", (), minor)
+def platform_release(pkg: Object, variant: str, values: Mapping[str, Any] | None, traits: Traits) -> Object:
+    spec = _operator_spec(f"cozystack-cozystack-platform-{variant}-platform", (), traits)
     del spec["valuesFrom"]
     if values is not None:
         spec["values"] = values
     return _operator_release("cozystack-platform", SYSTEM, pkg, spec, privileged=False, suspended=False)
 
 
-def release(item: Release, pkg: Object, minor: tuple[int, int], *, suspended: bool) -> Object:
+def release(item: Release, pkg: Object, traits: Traits, *, suspended: bool) -> Object:
     component = item.component
     values = ((pkg.get("spec") or {}).get("components") or {}).get(component.name, {}).get("values")
-    spec = _operator_spec(item.artifact, item.depends_on, minor)
+    spec = _operator_spec(item.artifact, item.depends_on, traits)
     if values is not None:
         spec["values"] = values
     return _operator_release(
@@ -273,10 +274,10 @@ def chart_of(obj: Object) -> Chart:
     )
 
 
-def _operator_spec(artifact: str, depends_on: Iterable[str], minor: tuple[int, int]) -> dict[str, Any]:
+def _operator_spec(artifact: str, depends_on: Iterable[str], traits: Traits) -> dict[str, Any]:
     failing: dict[str, Any] = (
         {"strategy": {"name": "RetryOnFailure", "retryInterval": "30s"}, "timeout": "10m"}
-        if minor >= (1, 4)
+        if traits.retries
         else {"remediation": {"retries": -1}, "timeout": "10m"}
     )
     spec: dict[str, Any] = {
@@ -286,7 +287,7 @@ def _operator_spec(artifact: str, depends_on: Iterable[str], minor: tuple[int, i
         "upgrade": failing,
         "valuesFrom": [{"kind": "Secret", "name": "cozystack-values"}],
     }
-    if minor >= (1, 4):
+    if traits.retries:
         spec["maxHistory"] = 5
     needs = [_dependency(ref) for ref in depends_on]
     return spec | ({"dependsOn": needs} if needs else {})

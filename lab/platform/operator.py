@@ -179,7 +179,7 @@ class Operator:
         for item in written:
             override = self._platform.override(item.ref)
             body = objects.release(
-                item, obj, self._platform.known.minor, suspended=override is not None and override.suspended
+                item, obj, self._platform.known.traits, suspended=override is not None and override.suspended
             )
             await self._write_release(body)
         wanted = {item.ref for item in written}
@@ -215,7 +215,7 @@ class Operator:
         self._platform.choice = self._platform.known.choice(variant, values or {})
         artifact = objects.external_artifact(f"cozystack-cozystack-platform-{variant}-platform")
         await self._hub.ensure(artifact)
-        body = objects.platform_release(obj, variant, values, self._platform.known.minor)
+        body = objects.platform_release(obj, variant, values, self._platform.known.traits)
         if component.get("enabled") is not False:
             await self._write_release(body)
         self._ready[PLATFORM_PACKAGE] = obj["metadata"]["generation"]
@@ -277,10 +277,10 @@ class Operator:
         legacy = self._hub.store(kind_ref("ConfigMap", SYSTEM))
         await legacy.synced.wait()
         overruling = (legacy.get(rendered.LEGACY, SYSTEM) or {}).get("data") or {}
-        secret = rendered.secret(rendered.cluster(platform.known.minor, variant, platform.values, overruling))
+        secret = rendered.secret(rendered.cluster(platform.known.traits, variant, platform.values, overruling))
         version = objects.new("ConfigMap", "cozystack-version", SYSTEM, labels={objects.NO_DELETE: "true"})
         await asyncio.gather(self._hub.apply(secret), self._hub.ensure(version))
-        if platform.kstatus and platform.world.scenario.platform.options.get("guardrail", True):
+        if platform.known.traits.guardrail and platform.world.scenario.platform.options.get("guardrail", True):
             for obj in _guardrail():
                 await self._hub.ensure(obj)
 
@@ -289,7 +289,7 @@ async def install_crds(platform: Platform, names: tuple[str, ...]) -> None:
     """Create these CRDs and wait until each is established."""
 
     async def one(name: str) -> None:
-        created = await platform.hub.create(crds.definition(name, platform.known.minor))
+        created = await platform.hub.create(crds.definition(name, platform.known.traits))
         while created is not None:
             current = await platform.hub.kube.get(kind_ref("CustomResourceDefinition", name=name))
             conditions = {c["type"]: c["status"] for c in (current.get("status") or {}).get("conditions") or ()}
@@ -340,7 +340,7 @@ def _replacement(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, An
 
 
 def _guardrail() -> tuple[Object, Object]:
-    """The real admission policy of 1.5+: nothing that carries the no-delete label can be deleted."""
+    """The real admission policy: nothing that carries the no-delete label can be deleted."""
     name = "cozystack-no-delete-guardrail"
     rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["DELETE"], "resources": ["*"], "scope": "*"}
     policy = objects.new(

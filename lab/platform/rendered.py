@@ -12,16 +12,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cozystack_iac.kube.client import Object
+from lab.platform.catalogue import Traits
 from lab.platform.objects import SYSTEM, new
 
 SECRET = "cozystack-values"
 LEGACY = "cozystack"
-_KEYCLOAK = "http://keycloak-http.cozy-keycloak.svc:8080/realms/cozy"  # the default from 1.6 on
+_KEYCLOAK = "http://keycloak-http.cozy-keycloak.svc:8080/realms/cozy"
 _EXPOSED = ("api", "dashboard", "vm-exportproxy", "cdi-uploadproxy")
 
 
 def cluster(
-    minor: tuple[int, int], system_variant: str, values: Mapping[str, Any], legacy: Mapping[str, str]
+    traits: Traits, system_variant: str, values: Mapping[str, Any], legacy: Mapping[str, str]
 ) -> dict[str, str]:
     """The entries of `_cluster` that anybody in the lab looks at."""
     publishing, oidc = _part(values, "publishing"), _part(values, "authentication", "oidc")
@@ -34,7 +35,7 @@ def cluster(
         "oidc-enabled": oidc.get("enabled", False),
         "oidc-insecure-skip-verify": oidc.get("insecureSkipVerify", False),
         "extra-keycloak-redirect-uri-for-dashboard": oidc.get("keycloakExtraRedirectUri", ""),
-        "keycloak-internal-url": oidc.get("keycloakInternalUrl", _KEYCLOAK if minor >= (1, 6) else ""),
+        "keycloak-internal-url": oidc.get("keycloakInternalUrl", _KEYCLOAK if traits.keycloak_inside else ""),
         "expose-services": publishing.get("exposedServices", _EXPOSED),
         "expose-ingress": publishing.get("ingressName", "tenant-root"),
         "expose-external-ips": publishing.get("externalIPs", ()),
@@ -44,19 +45,16 @@ def cluster(
         "memory-allocation-ratio": resources.get("memoryAllocationRatio", 1),
         "ephemeral-storage-allocation-ratio": resources.get("ephemeralStorageAllocationRatio", 40),
     }
-    if minor >= (1, 5):
-        made |= {
-            "wildcard-secret-name": certificates.get("wildcardSecretName", ""),
-            "dns01-provider": _part(values, "publishing", "certificates", "dns01").get("provider", "cloudflare"),
-            "proxy-protocol": publishing.get("proxyProtocol", False),
-            "gateway-enabled": _part(values, "gateway").get("enabled", False),
-        }
-    if minor >= (1, 6):
-        made |= {
-            "expose-ingress-admin": publishing.get("ingressNameAdmin", ""),
-            "load-balancer-class": publishing.get("loadBalancerClass", ""),
-            "monitoring-enabled": _part(values, "monitoring").get("rootEnabled", True),
-        }
+    later = {
+        "wildcard-secret-name": certificates.get("wildcardSecretName", ""),
+        "dns01-provider": _part(values, "publishing", "certificates", "dns01").get("provider", "cloudflare"),
+        "proxy-protocol": publishing.get("proxyProtocol", False),
+        "gateway-enabled": _part(values, "gateway").get("enabled", False),
+        "expose-ingress-admin": publishing.get("ingressNameAdmin", ""),
+        "load-balancer-class": publishing.get("loadBalancerClass", ""),
+        "monitoring-enabled": _part(values, "monitoring").get("rootEnabled", True),
+    }
+    made |= {key: later[key] for key in sorted(traits.renders)}
     return {key: _text(value) for key, value in made.items()}
 
 
@@ -66,16 +64,15 @@ def secret(entries: Mapping[str, str]) -> Object:
     return new("Secret", SECRET, SYSTEM, labels=labels, stringData={"values.yaml": f"_cluster:\n{lines}"})
 
 
-def dashboard_hangs(minor: tuple[int, int], values: Mapping[str, Any], *, oidc: bool, ingress: bool) -> bool:
+def dashboard_hangs(traits: Traits, values: Mapping[str, Any], *, oidc: bool, ingress: bool) -> bool:
     """Whether the dashboard's gatekeeper cannot start.
 
-    Without OIDC, 1.4's token proxy is restarted before it listens. With OIDC and no internal URL, up to 1.5, it asks Keycloak
-    through the root ingress, which comes after the dashboard.
+    With OIDC and without an internal URL, it asks Keycloak through the root ingress, which comes after the dashboard.
     """
     if not oidc:
-        return minor == (1, 4)
+        return traits.dashboard_needs_oidc
     internal = _part(values, "authentication", "oidc").get("keycloakInternalUrl")
-    return minor < (1, 6) and not internal and not ingress
+    return not traits.keycloak_inside and not internal and not ingress
 
 
 def cilium_hangs(system_variant: str, values: Mapping[str, Any], legacy: Mapping[str, str]) -> bool:

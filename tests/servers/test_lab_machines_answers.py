@@ -19,19 +19,20 @@ from cozystack_iac.talos.errors import Failed, NotThere
 from cozystack_iac.talos.machine import ApplyMode, Stage
 from lab.machines.resources import KINDS
 from lab.scenario import MachineChange, Scenario
-from tests.simulated_machines import DISKS, MINORS, NET, Start, admin, raw, refused, scenario
+from lab.talos import RELEASES
+from tests.simulated_machines import DISKS, NET, Start, admin, raw, refused, scenario
 
 # Versions and changes ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("minor", "features"), [(13, False), (14, False)])
 async def test_newer_minors_tell_their_version_in_maintenance(start: Start, minor: int, features: bool) -> None:
-    lab = await start(scenario(talos=MINORS[minor]))
+    lab = await start(scenario(talos=RELEASES[minor]))
 
     async with raw(lab) as channel:
         reply = await MachineServiceStub(channel).Version(Empty())
 
-    assert reply.messages[0].version.tag == MINORS[minor]
+    assert reply.messages[0].version.tag == RELEASES[minor]
     assert reply.messages[0].HasField("features") is features
     assert not reply.messages[0].HasField("metadata")
 
@@ -47,7 +48,7 @@ async def test_newer_minors_tell_their_version_in_maintenance(start: Start, mino
 async def test_a_change_that_needs_a_reboot_gets_one_up_to_1_13(
     start: Start, minor: int, mode: ApplyMode, happened: ApplyMode
 ) -> None:
-    lab = await start(scenario(talos=MINORS[minor], machine={"installed": True}))
+    lab = await start(scenario(talos=RELEASES[minor], machine={"installed": True}))
     await lab.configured()
 
     async with lab.ours() as machine:

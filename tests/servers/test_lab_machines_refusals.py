@@ -24,7 +24,8 @@ from cozystack_iac.talos.errors import (
     Unsupported,
 )
 from cozystack_iac.talos.machine import ApplyMode, Stage
-from tests.simulated_machines import DISKS, MINORS, Start, raw, refused, scenario
+from lab.talos import RELEASES
+from tests.simulated_machines import DISKS, Start, raw, refused, scenario
 
 # Configs -------------------------------------------------------------------------------------------------------------
 
@@ -112,7 +113,7 @@ OLD = "API is not implemented in maintenance mode"
 async def test_what_maintenance_refuses(
     start: Start, minor: int, method: str, request_: Any, answer: tuple[Status, str]
 ) -> None:
-    lab = await start(scenario(talos=MINORS[minor]))
+    lab = await start(scenario(talos=RELEASES[minor]))
 
     async with raw(lab) as channel:
         assert await refused(getattr(MachineServiceStub(channel), method)(request_)) == answer

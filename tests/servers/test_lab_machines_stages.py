@@ -9,17 +9,18 @@ import pytest
 from cozystack_iac.talos.errors import AlreadyDone, NotYet, PortClosed, TalosError, Unsupported
 from cozystack_iac.talos.machine import Stage
 from lab.scenario import MachineChange
-from tests.simulated_machines import DISKS, MINORS, Start, scenario
+from lab.talos import RELEASES
+from tests.simulated_machines import DISKS, Start, scenario
 
 # Installation --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("minor", MINORS)
+@pytest.mark.parametrize("minor", RELEASES)
 async def test_a_machine_walks_from_maintenance_to_a_running_control_plane(start: Start, minor: int) -> None:
-    image = f"ghcr.io/cozystack/cozystack/talos:{MINORS[minor]}"
-    lab = await start(scenario(talos=MINORS[minor]))
+    image = f"ghcr.io/cozystack/cozystack/talos:{RELEASES[minor]}"
+    lab = await start(scenario(talos=RELEASES[minor]))
     async with lab.bare() as machine:
-        assert (await machine.stage(), await machine.version()) == (Stage.MAINTENANCE, MINORS[minor])
+        assert (await machine.stage(), await machine.version()) == (Stage.MAINTENANCE, RELEASES[minor])
         assert await machine.system_disk() is None
 
     await lab.configured(install={"disk": "/dev/sda", "image": image})
@@ -124,7 +125,7 @@ async def test_a_file_that_cannot_be_written_keeps_bootstrap_unavailable(start: 
 
 @pytest.mark.parametrize(("minor", "error"), [(12, NotYet), (13, Unsupported)])
 async def test_a_worker_cannot_be_bootstrapped(start: Start, minor: int, error: type[TalosError]) -> None:
-    lab = await start(scenario("cp1", "w1", talos=MINORS[minor], machine={"installed": True}))
+    lab = await start(scenario("cp1", "w1", talos=RELEASES[minor], machine={"installed": True}))
     await lab.configured("cp1")
     await lab.configured("w1", role="worker")
 

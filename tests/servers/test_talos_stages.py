@@ -16,6 +16,7 @@ from cozystack_iac.talos import configuration
 from cozystack_iac.talos.probe import Target
 from cozystack_iac.waiting import StageFailed
 from lab.scenario import MachineChange
+from lab.talos import RELEASES
 from tests.talos_site import Site, api_servers, playing, scenario
 
 pytestmark = pytest.mark.pace(looks=0.1, patience=1 / 60)
@@ -35,7 +36,7 @@ async def test_machines_in_maintenance_become_a_cluster_and_a_second_run_touches
         assert len(site.world.log.find("cluster", "bootstrapped")) == 1
 
 
-@pytest.mark.parametrize("talos", ["v1.10.9", "v1.11.6", "v1.12.7", "v1.13.6", "v1.14.0"])
+@pytest.mark.parametrize("talos", RELEASES.values())
 async def test_every_minor_is_configured_and_bootstrapped(talos: str) -> None:
     async with playing(scenario("cp1", talos=talos)) as site:
         await site.rolled_out()

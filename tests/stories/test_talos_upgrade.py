@@ -15,6 +15,7 @@ from cozystack_iac.talos.verification import WantedMachine
 from cozystack_iac.waiting import StageFailed
 from lab.events import Event
 from lab.scenario import MachineChange
+from lab.talos import RELEASES
 from tests.talos_site import NET, Site, api_servers, playing, scenario
 
 pytestmark = [pytest.mark.faults, pytest.mark.pace(looks=0.06)]
@@ -314,7 +315,7 @@ async def test_a_silent_machine_is_neither_drift_nor_loss_and_all_silent_is_an_e
             await verification.observe(checks, verified)
 
 
-@pytest.mark.parametrize("talos", ["v1.10.9", "v1.11.6", "v1.12.7", "v1.13.6", "v1.14.0"])
+@pytest.mark.parametrize("talos", RELEASES.values())
 async def test_every_minor_is_verified(talos: str) -> None:
     async with playing(scenario("cp1", talos=talos, installed=True)) as site:
         await running(site)

@@ -10,6 +10,7 @@ import pytest
 from lab import critical_path as paths
 from lab import scenario
 from lab.critical_path import CriticalPath, Endless, critical_path, measured
+from lab.platform import catalogue
 from lab.platform.timing import LINSTOR_CONTROLLER_S, LINSTOR_NODES_S
 from lab.scenario import Scenario
 
@@ -63,7 +64,7 @@ def test_storage_takes_its_time_after_its_release() -> None:
     assert links["pools registered"] > links["operator ready"] + LINSTOR_CONTROLLER_S + LINSTOR_NODES_S
 
 
-@pytest.mark.parametrize("version", ["1.3.6", "1.4.6", "1.5.4", "1.6.2"])
+@pytest.mark.parametrize("version", catalogue.known())
 def test_every_release_has_an_end(version: str) -> None:
     assert 600 < total(three(cozystack=version)) < 3600
 

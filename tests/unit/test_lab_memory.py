@@ -25,7 +25,7 @@ from cozystack_iac.kube.client import (
 from lab import scenario
 from lab.clock import Clock
 from lab.memory import Controllers, MemoryApi, Server, fields, history
-from lab.platform import crds
+from lab.platform import catalogue, crds
 from lab.platform.objects import new
 from lab.world import World
 
@@ -34,7 +34,7 @@ JOBS = Ref("batch/v1", "jobs", "default")
 SPACE = Ref("v1", "namespaces", name="default")
 PODS = Ref("v1", "pods", "default")
 RELEASES = Ref("helm.toolkit.fluxcd.io/v2", "helmreleases", "default")
-CRD = crds.definition("helmreleases.helm.toolkit.fluxcd.io", (1, 6))
+CRD = crds.definition("helmreleases.helm.toolkit.fluxcd.io", catalogue.load("1.6.2").traits)
 CRDS = Ref("apiextensions.k8s.io/v1", "customresourcedefinitions")
 
 

@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from lab.platform import crds
+from lab.platform import catalogue, crds
+from tests.recorded import RELEASES
 
-VERSIONS = {"1.3.6": (1, 3), "1.4.6": (1, 4), "1.5.4": (1, 5), "1.6.2": (1, 6)}
 SERVED = 20
 READABLE_BYTES = 16_000  # a pure YAML parser takes half a second for each of the larger ones
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", RELEASES)
 def test_scopes_and_versions_are_the_real_ones(vectors: Path, version: str) -> None:
     index = json.loads((vectors / "cozystack" / "crds" / "index.json").read_text())["crds"]
     names = crds.served(tuple(index))
     assert len(names) == SERVED
     for name in names:
         real = index[name][version]
-        ours = crds.definition(name, VERSIONS[version])["spec"]
+        ours = crds.definition(name, catalogue.load(version).traits)["spec"]
         storage = next(v["name"] for v in ours["versions"] if v["storage"])
         assert ours["scope"] == real["scope"]
         assert {v["name"] for v in ours["versions"]} == {v.split()[0] for v in real["versions"]}
@@ -35,7 +35,7 @@ def test_names_and_subresources_are_the_real_ones(vectors: Path) -> None:
         if path.stat().st_size > READABLE_BYTES:
             continue
         real = YAML(typ="safe", pure=True).load(path)["spec"]
-        ours = crds.definition(path.stem, (1, 6))["spec"]
+        ours = crds.definition(path.stem, catalogue.load("1.6.2").traits)["spec"]
         names = ("kind", "plural", "singular", "listKind")
         assert {n: ours["names"][n] for n in names} == {n: real["names"][n] for n in names}
         assert ours["names"]["shortNames"] == real["names"].get("shortNames", [])

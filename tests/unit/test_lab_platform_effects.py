@@ -33,7 +33,6 @@ class FakePlatform:
     def __init__(self) -> None:
         self.hub = FakeHub()
         self.known = catalogue.load("1.6.2")
-        self.kstatus = True
         self.namespaces: dict[str, bool] = {}
         self.schedule = SimpleNamespace(ready=lambda ref: ref == "tenant-root/info")
 

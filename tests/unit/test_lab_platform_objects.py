@@ -15,6 +15,7 @@ from lab.platform import catalogue, flux, helmstatus, installer, objects
 from lab.platform.operator import _replacement
 from lab.platform.schedule import Failing
 from lab.platform.tenants import merge
+from tests.recorded import RELEASES
 
 PACKAGE = {
     "apiVersion": "cozystack.io/v1alpha1",
@@ -28,7 +29,7 @@ def linstor(version: str = "1.6.2", **options: Any) -> dict[str, Any]:
     known = catalogue.load(version)
     packages = {p.name: p for p in known.emitted(known.choice("isp-full", {}))}
     items = {r.component.name: r for r in catalogue.releases(packages["cozystack.linstor"], packages)}
-    return objects.release(items["linstor"], PACKAGE, known.minor, **{"suspended": False, **options})
+    return objects.release(items["linstor"], PACKAGE, known.traits, **{"suspended": False, **options})
 
 
 def test_a_release_carries_what_the_operator_gives_it() -> None:
@@ -106,7 +107,7 @@ def test_a_stamped_chart_is_that_releases_chart(tmp_path: Path) -> None:
     assert (chart["name"], chart["version"], chart["appVersion"]) == ("cozy-installer", "1.3.6", "1.3.6")
 
 
-@pytest.mark.parametrize("version", ["1.3.6", "1.4.6", "1.5.4", "1.6.2"])
+@pytest.mark.parametrize("version", RELEASES)
 def test_the_installer_chart_has_the_real_keys(vectors: Path, version: str) -> None:
     data = json.loads((vectors / "cozystack" / version / "installer-values.json").read_text())
     values = YAML(typ="safe", pure=True).load(installer.CHART / "values.yaml")

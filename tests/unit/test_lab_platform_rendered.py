@@ -6,23 +6,29 @@ from typing import Any
 
 import pytest
 
+from lab.platform import catalogue
+from lab.platform.catalogue import Traits
 from lab.platform.rendered import cilium_hangs, cluster, dashboard_hangs, secret
 
 INSIDE = {"authentication": {"oidc": {"keycloakInternalUrl": "http://keycloak-http"}}}
 
 
+def traits(version: str) -> Traits:
+    return catalogue.load(version).traits
+
+
 @pytest.mark.parametrize(
-    ("minor", "values", "oidc", "ingress", "hangs"),
+    ("version", "values", "oidc", "ingress", "hangs"),
     [
-        ((1, 3), {}, True, False, True),
-        ((1, 4), {}, True, False, True),
-        ((1, 5), {}, True, False, True),
-        ((1, 6), {}, True, False, False),
-        ((1, 5), INSIDE, True, False, False),
-        ((1, 5), {}, True, True, False),
-        ((1, 3), {}, False, False, False),
-        ((1, 4), {}, False, True, True),
-        ((1, 5), {}, False, False, False),
+        ("1.3.6", {}, True, False, True),
+        ("1.4.6", {}, True, False, True),
+        ("1.5.4", {}, True, False, True),
+        ("1.6.2", {}, True, False, False),
+        ("1.5.4", INSIDE, True, False, False),
+        ("1.5.4", {}, True, True, False),
+        ("1.3.6", {}, False, False, False),
+        ("1.4.6", {}, False, True, True),
+        ("1.5.4", {}, False, False, False),
     ],
     ids=[
         "1.3 with OIDC waits for the ingress",
@@ -37,9 +43,9 @@ INSIDE = {"authentication": {"oidc": {"keycloakInternalUrl": "http://keycloak-ht
     ],
 )
 def test_when_the_dashboard_cannot_start(
-    minor: tuple[int, int], values: dict[str, Any], oidc: bool, ingress: bool, hangs: bool
+    version: str, values: dict[str, Any], oidc: bool, ingress: bool, hangs: bool
 ) -> None:
-    assert dashboard_hangs(minor, values, oidc=oidc, ingress=ingress) is hangs
+    assert dashboard_hangs(traits(version), values, oidc=oidc, ingress=ingress) is hangs
 
 
 @pytest.mark.parametrize(
@@ -61,9 +67,9 @@ def test_cilium_needs_a_way_to_the_api_that_needs_no_pod_network(
 
 def test_values_are_texts_and_the_old_configmap_wins() -> None:
     values = {"publishing": {"host": "example.org", "externalIPs": ["10.0.0.1", "10.0.0.2"], "proxyProtocol": True}}
-    made = cluster((1, 6), "isp-full", values, {"root-host": "old.example.org"})
+    made = cluster(traits("1.6.2"), "isp-full", values, {"root-host": "old.example.org"})
     assert made["root-host"] == "old.example.org"
     assert made["expose-external-ips"] == "10.0.0.1,10.0.0.2"
     assert (made["proxy-protocol"], made["cpu-allocation-ratio"]) == ("true", "10")
-    assert "proxy-protocol" not in cluster((1, 3), "isp-full", values, {})
+    assert "proxy-protocol" not in cluster(traits("1.3.6"), "isp-full", values, {})
     assert 'root-host: "old.example.org"' in secret(made)["stringData"]["values.yaml"]

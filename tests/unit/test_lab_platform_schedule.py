@@ -267,14 +267,14 @@ def test_the_stalled_state_is_the_recorded_one(vectors: Path) -> None:
     assert seen(subject, 2000, 20) == [(filled(s, error=error), s["observedGeneration"]) for s in recorded]
 
 
-@pytest.mark.parametrize("version", ["1.3.6", "1.4.6", "1.5.4", "1.6.2"])
+@pytest.mark.parametrize("version", catalogue.known())
 @pytest.mark.parametrize("oidc", [False, True])
 def test_a_whole_platform_converges(version: str, oidc: bool) -> None:
     known = catalogue.load(version)
     choice = known.choice("isp-full", {"authentication": {"oidc": {"enabled": oidc}}})
     packages = {p.name: p for p in known.emitted(choice)}
-    subject = Schedule(lambda ref: timing.behaviour(ref, known), kstatus=known.minor >= (1, 5))
-    failing = Failing.RETRY if known.minor >= (1, 4) else Failing.REMEDIATE
+    subject = Schedule(lambda ref: timing.behaviour(ref, known), kstatus=known.traits.kstatus)
+    failing = Failing.RETRY if known.traits.retries else Failing.REMEDIATE
     refs = []
     for package in packages.values():
         for item in catalogue.releases(package, packages):

@@ -14,7 +14,7 @@ from cozystack_iac.stages.operator_ready import PACKAGE_SOURCES
 from cozystack_iac.stages.platform_values import PlatformValuesProvider, ValuesInputs, ValuesOutputs
 from cozystack_iac.waiting import StageFailed
 from lab.memory import KUBECONFIG, MemoryApi
-from lab.platform import crds, rendered
+from lab.platform import catalogue, crds, rendered
 from tests.platform_cluster import SOURCE, SPACE, Said, fails, platform_package, render, until
 
 pytestmark = pytest.mark.pace(looks=0.01, patience=0)
@@ -53,7 +53,7 @@ async def test_a_release_that_will_not_render_them_is_named_before_the_budget_en
 ) -> None:
     await platform_package(api, kube, None)
     for name in crds.FLUX:
-        await kube.create(DEFINITIONS, crds.definition(name, (1, 6)))
+        await kube.create(DEFINITIONS, crds.definition(name, catalogue.load("1.6.2").traits))
     await kube.create(PACKAGE_SOURCES, SOURCE)
     release = {
         "apiVersion": "helm.toolkit.fluxcd.io/v2",

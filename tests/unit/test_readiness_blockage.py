@@ -24,7 +24,7 @@ async def cluster(*gave_up: str, api: MemoryApi | None = None) -> Kube:
     """A platform of a few releases, one of which needs another; those in `gave_up` are stalled."""
     kube = Server(api or MemoryApi()).kube()
     for name in (*crds.OPERATOR, *crds.FLUX):
-        await kube.create(CRDS, crds.definition(name, (1, 6)))
+        await kube.create(CRDS, crds.definition(name, catalogue.load("1.6.2").traits))
     await kube.create(SOURCES, objects.platform_source())
     await kube.create(PACKAGES, objects.new("Package", catalogue.PLATFORM_PACKAGE, spec={"variant": "default"}))
     await release(kube, catalogue.PLATFORM_RELEASE, (), stalled=False)

@@ -20,8 +20,8 @@ from cozystack_iac.readiness.graph import Expected
 from cozystack_iac.readiness.phases import ReleaseId
 from cozystack_iac.readiness.verdicts import Progressing, QueryFailed, Ready, Stuck
 from tests.hr import Wait, done, rid
+from tests.recorded import RELEASES
 
-VERSIONS = ("1.3.6", "1.4.6", "1.5.4", "1.6.2")
 WRITTEN = {"type": "Ready", "status": "True", "reason": "ReconciliationSucceeded", "message": "generated"}
 BLOCKED = {"type": "Ready", "status": "False", "reason": "DependenciesNotReady", "message": "One or more dependencies"}
 PLATFORM = "cozystack.cozystack-platform"
@@ -86,7 +86,7 @@ def cluster_of(configuration: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
     return packages, [*sources, optional]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", RELEASES)
 @pytest.mark.parametrize("variant", ["isp-full", "isp-full-generic"])
 @pytest.mark.parametrize("oidc", ["oidc off", "oidc on"])
 def test_the_expected_set_is_what_the_release_really_installs(
@@ -106,7 +106,7 @@ def test_the_expected_set_is_what_the_release_really_installs(
     assert FLOORS[variant] < len(written)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", RELEASES)
 def test_modules_of_the_root_tenant_are_expected_when_it_asks_for_them(vectors: Path, version: str) -> None:
     data, configuration = recorded(vectors, version, "isp-full, oidc off")
     tenant = {"ingress": True, "etcd": True, "monitoring": True, "seaweedfs": True}
@@ -116,7 +116,7 @@ def test_modules_of_the_root_tenant_are_expected_when_it_asks_for_them(vectors: 
     assert names - expected.releases.keys() <= {rid("tenant-root/gateway"), rid("tenant-root/seaweedfs-db")}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", RELEASES)
 def test_a_hosted_variant_that_can_never_become_ready_names_the_absent_packages(vectors: Path, version: str) -> None:
     _, configuration = recorded(vectors, version, "isp-hosted, oidc off")
     wait = Wait(expect(*cluster_of(configuration)))

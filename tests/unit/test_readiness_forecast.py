@@ -147,7 +147,7 @@ def play(version: str, slower: float) -> Iterator[tuple[float, float, float | No
         usual = timing.behaviour(ref, known)
         return replace(usual, action_s=usual.action_s * slower)
 
-    schedule = Schedule(behaviour, lambda _: None, kstatus=known.minor >= (1, 5))
+    schedule = Schedule(behaviour, lambda _: None, kstatus=known.traits.kstatus)
     world = {r.ref: release(r.ref, *r.depends_on, created=0.0) for r in items}
     for item in items:
         needs, chart = tuple(item.depends_on), Chart(item.ref, "chart", "1.0.0")
@@ -176,7 +176,7 @@ def _with_status(before: HelmRelease, status: HelmStatus, now: float) -> HelmRel
     return replace(before, conditions=conditions, observed=status.observed_generation)
 
 
-@pytest.mark.parametrize("version", ["1.3.6", "1.4.6", "1.5.4", "1.6.2"])
+@pytest.mark.parametrize("version", catalogue.known())
 @pytest.mark.parametrize("slower", [1, 4])
 def test_what_is_foretold_of_a_whole_install_is_right_within_a_factor_of_two(version: str, slower: float) -> None:
     looks = list(play(version, slower))

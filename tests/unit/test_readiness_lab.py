@@ -28,10 +28,10 @@ def lab(version: str, variant: str) -> ClusterObjects:
     packages = {name: {**objects.package(p), "kind": "Package"} for name, p in emitted.items()}
     for obj in packages.values():
         obj["metadata"]["uid"] = "u"
-    releases = [objects.platform_release({**packages[next(iter(packages))], **platform}, variant, VALUES, known.minor)]
+    releases = [objects.platform_release({**packages[next(iter(packages))], **platform}, variant, VALUES, known.traits)]
     for package in emitted.values():
         releases += [
-            objects.release(item, packages[package.name], known.minor, suspended=False)
+            objects.release(item, packages[package.name], known.traits, suspended=False)
             for item in catalogue.releases(package, emitted)
         ]
     for chart in known.charts:
@@ -44,7 +44,7 @@ def lab(version: str, variant: str) -> ClusterObjects:
     )
 
 
-@pytest.mark.parametrize("version", ["1.3.6", "1.4.6", "1.5.4", "1.6.2"])
+@pytest.mark.parametrize("version", catalogue.known())
 def test_the_labs_whole_platform_is_ready_and_without_any_one_release_it_is_not(version: str) -> None:
     read = lab(version, "isp-full").read("isp-full")
     assert not isinstance(read, QueryFailed)

@@ -8,8 +8,11 @@ import pytest
 
 from cozystack_iac import releases
 from cozystack_iac.releases import KNOWN_BROKEN, Version, find
+from lab import scenario, talos
+from lab.platform import catalogue
+from tests.recorded import RELEASES
 
-RELEASES = ("1.3.6", "1.4.6", "1.5.4", "1.6.2")
+READ = tuple(map(str, releases.LATEST.values()))
 
 
 def facts(vectors: Path, release: str, name: str) -> dict[str, Any]:
@@ -91,6 +94,46 @@ def test_a_newer_minor_is_taken_for_its_newest_neighbour() -> None:
     assert (newer.talos, newer.chart_namespace, newer.oidc_at_install) == (known.talos, "cozy-system", True)
     assert newer.has("publishing.loadBalancerClass")
     assert not known.beyond
+
+
+def test_a_release_between_known_ones_is_taken_for_the_older_and_other_majors_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(releases, "LATEST", {**releases.LATEST, (9, 9): Version(9, 9, 0)})
+    between = find.__wrapped__("1.7.0")
+    assert between is not None
+    assert (between.beyond, str(between.neighbour)) == (True, "1.6.2")
+    assert find.__wrapped__("2.0.0") is None
+    assert find.__wrapped__("9.9.0") is not None
+
+
+def test_the_lab_plays_every_release_that_was_read() -> None:
+    assert set(READ) - set(catalogue.known()) == set()
+    played = {scenario.load(path).cozystack for path in (scenario.FOLDER / "platform").glob("clean-*.yaml")}
+    assert set(READ) - played == set()
+
+
+def test_the_lab_plays_every_talos_minor_that_is_known() -> None:
+    assert tuple(talos.MINORS) == releases.TALOS_MINORS
+
+
+def test_a_stack_file_gets_a_release_that_was_read() -> None:
+    assert releases.DEFAULT in READ
+
+
+@pytest.mark.parametrize("release", READ)
+def test_a_release_pins_a_talos_that_is_known(release: str) -> None:
+    known = find(release)
+    assert known is not None
+    pin = Version.parse(known.talos)
+    assert pin is not None
+    assert pin.minor in releases.TALOS_MINORS
+
+
+def test_every_release_was_recorded() -> None:
+    missing = sorted(set(READ) - set(RELEASES))
+    if missing:
+        pytest.skip(f"nothing was recorded of {', '.join(missing)}: the table is held against nothing")
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_the_platform_variant_can_be_overridden() -> None:
 
 @pytest.mark.parametrize(
     ("release", "talos"),
-    [("1.3.0", "v1.12.6"), ("1.3.6", "v1.12.7"), ("1.5.4", "v1.13.0"), ("v1.6.2", "v1.13.6"), ("9.9.9", "")],
+    [("1.3.0", "v1.12.6"), ("1.3.6", "v1.12.7"), ("1.5.4", "v1.13.0"), ("v1.6.2", "v1.13.6"), ("0.9.9", "")],
 )
 def test_the_talos_version_follows_the_release(release: str, talos: str) -> None:
     assert site_of(changed(good(), ("cluster.cozystack", release))).talos_version == talos

@@ -18,6 +18,7 @@ from cozystack_iac.settings.reading import read as read_site
 from cozystack_iac.talos import profile
 from cozystack_iac.talos.inventory import wanted
 from cozystack_iac.talos.profile import BadProfile, parse, pinned, talos_of, tuned
+from tests.recorded import RELEASES
 from tests.sites import changed, good
 from tests.talos_machine import Authority, server_context
 
@@ -56,7 +57,7 @@ def test_a_profile_says_version_and_extensions() -> None:
     assert list(found.extensions) == ["intel-ucode", "drbd", "zfs"]
 
 
-@pytest.mark.parametrize("release", ["1.3.6", "1.4.6", "1.5.4", "1.6.2"])
+@pytest.mark.parametrize("release", RELEASES)
 def test_the_profile_of_every_release_pins_what_the_table_says(vectors: Path, release: str) -> None:
     recorded = json.loads((vectors / "cozystack" / release / "talos-profile.json").read_text())
     text = json.dumps(

@@ -9,6 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from cozystack_iac.storage import linstor
+from tests.recorded import RELEASES
 
 CRD = "linstorsatelliteconfigurations.piraeus.io.yaml"
 
@@ -30,7 +31,7 @@ def test_every_satellite_condition_of_the_recorded_sequences_is_read(vectors: Pa
         assert bool(bad) == bool(said)
 
 
-@pytest.mark.parametrize("release", ["1.3.6", "1.4.6", "1.5.4", "1.6.2"])
+@pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("devices", [[], ["/dev/disk/by-id/ata-MODEL_S1"]])
 def test_every_release_knows_the_configurations_that_are_made(vectors: Path, release: str, devices: list[str]) -> None:
     definition = YAML(typ="safe", pure=True).load((vectors / "cozystack" / "crds" / release / CRD).read_text())

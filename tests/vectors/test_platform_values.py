@@ -14,12 +14,12 @@ from cozystack_iac import releases
 from cozystack_iac.platform import installer, package, tenant
 from cozystack_iac.platform.claim import CHART_OBJECTS
 from cozystack_iac.platform.package import merged
-from cozystack_iac.platform.values import PATHS, expected
-from cozystack_iac.releases import Release
+from cozystack_iac.platform.values import expected
+from cozystack_iac.releases import RENDERED_KEYS, Release
 from cozystack_iac.settings import Site
-from lab.platform import rendered
+from lab.platform import catalogue, rendered
+from tests.recorded import RELEASES
 
-VERSIONS = ("1.3.6", "1.4.6", "1.5.4", "1.6.2")
 VARIANTS = ("talos", "generic", "hosted")
 NODES = [{"name": "cp1", "role": "controlPlane", "address": "10.0.0.11"}]
 PLAIN: dict[str, Any] = {
@@ -69,7 +69,7 @@ RICH: dict[str, Any] = {
 }  # fmt: skip
 CASES = [
     (version, variant, oidc, parts)
-    for version in VERSIONS
+    for version in RELEASES
     for variant in VARIANTS
     for oidc in (False, True)
     for parts in (PLAIN, merged(PLAIN, RICH))
@@ -131,18 +131,18 @@ def test_every_value_we_read_back_is_rendered_by_that_release(
     assert set(asked) - set(facts(vectors, version, "platform-values.json")["cozystack_values_secret_keys"]) == set()
     # The lab's own account of the template agrees with what the product waits for.
     choice = values.get("bundles", {}).get("system", {}).get("variant", site.platform_variant)
-    played = rendered.cluster(release.version.series, choice, values, {})
+    played = rendered.cluster(catalogue.load(version).traits, choice, values, {})
     assert {key: played.get(key) for key in asked} == asked
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", RELEASES)
 def test_the_table_of_rendered_values_is_that_of_the_releases(vectors: Path, version: str) -> None:
     found = facts(vectors, version, "platform-values.json")
     paths = {entry["path"] for entry in found["keys"]}
     release = releases.find(version)
     assert release is not None
     values: dict[str, Any] = {}
-    for path in PATHS.values():
+    for path, _ in RENDERED_KEYS.values():
         if path in paths:
             values = merged(values, nested(path, "x"))
     assert set(expected(values, "isp-full", release)) <= set(found["cozystack_values_secret_keys"])
@@ -155,7 +155,7 @@ def nested(path: str, value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", RELEASES)
 def test_the_old_configmap_has_the_keys_we_write_and_compare(vectors: Path, version: str) -> None:
     site, _ = made(version, "generic", True, PLAIN)
     legacy = facts(vectors, version, "platform-values.json")["legacy_configmap"]
@@ -165,7 +165,7 @@ def test_the_old_configmap_has_the_keys_we_write_and_compare(vectors: Path, vers
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", RELEASES)
 def test_helm_objects_that_the_claim_looks_at_are_those_of_the_chart(vectors: Path, version: str, variant: str) -> None:
     objects = facts(vectors, version, "installer-values.json")["objects"][variant]
     plain = {(o["kind"].lower() + "s", o["name"], o["namespace"]) for o in objects if not o.get("hook")}
@@ -232,8 +232,10 @@ def test_the_check_against_crds_can_fail(vectors: Path) -> None:
     assert list(problems(schema, {"frob": {}}, "spec")) == ["spec.frob is unknown"]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", RELEASES)
 def test_the_tenants_spec_has_only_keys_of_that_release(version: str) -> None:
     site, release = made(version, "talos", True, merged(PLAIN, RICH))
-    known = {"host", "etcd", "monitoring", "ingress", "seaweedfs"} | ({"gateway"} if version >= "1.5" else set())
+    known = {"host", "etcd", "monitoring", "ingress", "seaweedfs"} | (
+        {"gateway"} if release.tenant_has("gateway") else set()
+    )
     assert set(tenant.root_spec(site, release)) == known

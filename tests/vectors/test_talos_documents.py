@@ -16,7 +16,8 @@ from cozystack_iac.talos import documents
 from cozystack_iac.talos.documents import UnsupportedTalos
 from lab.machines import config, validation
 from lab.plugins.talos import merge, secrets
-from tests.talos_documents import MINORS, VERSIONS, base_for, merged_for, site_on
+from lab.talos import RELEASES
+from tests.talos_documents import base_for, merged_for, site_on
 
 GOLDEN = Path(__file__).parent / "golden" / "talos"
 # What each golden file rests on.
@@ -32,14 +33,14 @@ NOTES = {
 
 
 @pytest.mark.parametrize("name", ["cp1", "worker1"])
-@pytest.mark.parametrize("minor", MINORS)
+@pytest.mark.parametrize("minor", RELEASES)
 def test_documents_equal_the_golden_files(minor: int, name: str) -> None:
     """Run with UPDATE_GOLDEN=1 to write them anew; read the difference before you commit it."""
     site = site_on(minor)
     node = next(node for node in site.nodes if node.name == name)
     patches = documents.patches(site, node)
     path = GOLDEN / f"v1.{minor}" / f"{name}.yaml"
-    written = f"# Cozystack 1.6.2 on Talos {VERSIONS[minor]}: {NOTES[minor]}.\n" + documents.emit(patches)
+    written = f"# Cozystack 1.6.2 on Talos {RELEASES[minor]}: {NOTES[minor]}.\n" + documents.emit(patches)
     if os.environ.get("UPDATE_GOLDEN"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(written)
@@ -96,7 +97,7 @@ def _recorded_site(minor: int) -> Site:
             ("worker1", "10.0.0.21"),
         )
     ]
-    talos = {"version": VERSIONS[minor], "vip": "10.0.0.10", "nameservers": ["10.0.0.1", "8.8.8.8"]}
+    talos = {"version": RELEASES[minor], "vip": "10.0.0.10", "nameservers": ["10.0.0.1", "8.8.8.8"]}
     return site_on(minor, cluster={"name": "lab"}, nodes=nodes, talos=talos, access={"oidc": False})
 
 
@@ -110,7 +111,7 @@ def _differences(one: Any, other: Any, path: str = "") -> set[str]:
     return set() if one == other else {path}
 
 
-@pytest.mark.parametrize("minor", MINORS)
+@pytest.mark.parametrize("minor", RELEASES)
 def test_the_preset_is_complete(bundle: secrets.Bundle, minor: int) -> None:
     site = site_on(minor)
     merged = merged_for(bundle, site, site.nodes[0])
@@ -144,7 +145,7 @@ def test_the_preset_is_complete(bundle: secrets.Bundle, minor: int) -> None:
     assert cni_gone and proxy_off and discovery_off and schedulable
     assert "node.kubernetes.io/exclude-from-external-load-balancers" not in labels
     assert labels["topology.kubernetes.io/zone"] == "a"
-    assert installed == f"ghcr.io/cozystack/cozystack/talos:{VERSIONS[minor]}"
+    assert installed == f"ghcr.io/cozystack/cozystack/talos:{RELEASES[minor]}"
     assert arguments == {
         "bind-address": "0.0.0.0",
         "allocate-node-cidrs": "true",
@@ -167,7 +168,7 @@ def test_no_old_key_stands_beside_a_document_of_1_14(bundle: secrets.Bundle) -> 
         assert set(main["cluster"]) <= {"token", "etcd"}
 
 
-@pytest.mark.parametrize("minor", MINORS)
+@pytest.mark.parametrize("minor", RELEASES)
 def test_simulated_machines_accept_the_result(bundle: secrets.Bundle, minor: int) -> None:
     site = site_on(minor)
     for node in site.nodes:

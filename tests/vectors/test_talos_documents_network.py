@@ -3,10 +3,11 @@
 import pytest
 
 from lab.plugins.talos import secrets
-from tests.talos_documents import MINORS, VERSIONS, merged_for, site_on
+from lab.talos import RELEASES
+from tests.talos_documents import merged_for, site_on
 
 
-@pytest.mark.parametrize("minor", MINORS)
+@pytest.mark.parametrize("minor", RELEASES)
 def test_the_vip_is_on_every_control_plane_and_on_no_worker(bundle: secrets.Bundle, minor: int) -> None:
     site = site_on(minor)
     for node in site.nodes:
@@ -24,9 +25,9 @@ def test_the_vip_is_on_every_control_plane_and_on_no_worker(bundle: secrets.Bund
         assert carries is node.is_control_plane
 
 
-@pytest.mark.parametrize("minor", MINORS)
+@pytest.mark.parametrize("minor", RELEASES)
 def test_certificates_carry_every_way_to_the_machine(bundle: secrets.Bundle, minor: int) -> None:
-    talos = {"version": VERSIONS[minor], "vip": "10.0.0.10", "extraSans": ["talos.example.org"]}
+    talos = {"version": RELEASES[minor], "vip": "10.0.0.10", "extraSans": ["talos.example.org"]}
     site = site_on(minor, talos=talos, cluster={"name": "prod", "endpoint": "https://kube.example.org:6443"})
     node = site.control_planes[0].model_copy(update={"vips": site.control_planes[0].vips, "extra_sans": ("cp1.lan",)})
     merged = merged_for(bundle, site, node)
@@ -41,7 +42,7 @@ def test_certificates_carry_every_way_to_the_machine(bundle: secrets.Bundle, min
     assert len(set(api)) == len(api)
 
 
-@pytest.mark.parametrize("minor", MINORS)
+@pytest.mark.parametrize("minor", RELEASES)
 def test_node_address_and_etcd_exclude_every_virtual_address(bundle: secrets.Bundle, minor: int) -> None:
     site = site_on(minor)
     nodes = [node.model_dump(by_alias=True, exclude_none=True) for node in site.nodes]
@@ -57,7 +58,7 @@ def test_node_address_and_etcd_exclude_every_virtual_address(bundle: secrets.Bun
             assert main["cluster"]["etcd"]["advertisedSubnets"] == expected
 
 
-@pytest.mark.parametrize("minor", MINORS)
+@pytest.mark.parametrize("minor", RELEASES)
 def test_a_fixed_host_name_in_the_form_of_the_version(bundle: secrets.Bundle, minor: int) -> None:
     merged = merged_for(bundle, site_on(minor), site_on(minor).nodes[0])
     if minor >= 12:
@@ -68,7 +69,7 @@ def test_a_fixed_host_name_in_the_form_of_the_version(bundle: secrets.Bundle, mi
         assert "HostnameConfig/" not in merged
 
 
-@pytest.mark.parametrize("minor", MINORS)
+@pytest.mark.parametrize("minor", RELEASES)
 def test_a_link_without_static_addresses_asks_for_dhcp(bundle: secrets.Bundle, minor: int) -> None:
     """Naming an interface takes Talos' default DHCP away from it."""
     site = site_on(minor, nodes=[{"name": "cp1", "role": "controlPlane", "address": "10.0.0.11", "link": "ens5"}])
@@ -80,7 +81,7 @@ def test_a_link_without_static_addresses_asks_for_dhcp(bundle: secrets.Bundle, m
         assert interface == {"interface": "ens5", "dhcp": True, "vip": {"ip": "10.0.0.10"}}
 
 
-@pytest.mark.parametrize("minor", MINORS)
+@pytest.mark.parametrize("minor", RELEASES)
 def test_kubespan_keeps_discovery_on(bundle: secrets.Bundle, minor: int) -> None:
     site = site_on(minor, network={"kubespan": True})
     merged = merged_for(bundle, site, site.nodes[0])

@@ -6,7 +6,8 @@ import pytest
 
 from cozystack_iac.talos import documents
 from lab.plugins.talos import merge, secrets
-from tests.talos_documents import MINORS, VERSIONS, base_for, merged_for, site_on
+from lab.talos import RELEASES
+from tests.talos_documents import base_for, merged_for, site_on
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_the_install_disk(bundle: secrets.Bundle, disk: Any, classic: dict[str, 
             assert {key: install[key] for key in ("disk", "diskSelector") if key in install} == classic
 
 
-@pytest.mark.parametrize("minor", MINORS)
+@pytest.mark.parametrize("minor", RELEASES)
 def test_registries_proxy_time_and_roots(bundle: secrets.Bundle, minor: int) -> None:
     network = {
         "nodeCIDR": "10.0.0.0/24",
@@ -46,7 +47,7 @@ def test_registries_proxy_time_and_roots(bundle: secrets.Bundle, minor: int) -> 
         },
         "proxy": {"https": "http://proxy:3128", "noProxy": ["intern"], "trustedRoots": "PEM\n"},
     }
-    site = site_on(minor, network=network, talos={"version": VERSIONS[minor], "timeServers": ["10.0.0.1"]})
+    site = site_on(minor, network=network, talos={"version": RELEASES[minor], "timeServers": ["10.0.0.1"]})
     node = site.nodes[0]
     written = documents.emit(documents.patches(site, node))
     assert "canary" not in written
@@ -81,7 +82,7 @@ def test_registries_proxy_time_and_roots(bundle: secrets.Bundle, minor: int) -> 
     assert {"127.0.0.1", "10.244.0.0/16", "10.96.0.0/16", "10.0.0.0/24", ".cozy.local", "intern"} <= set(near)
 
 
-@pytest.mark.parametrize("minor", MINORS)
+@pytest.mark.parametrize("minor", RELEASES)
 def test_single_sign_on_reaches_the_api_server(bundle: secrets.Bundle, minor: int) -> None:
     issuer = "https://keycloak.example.org/realms/cozy"
     merged = merged_for(bundle, site_on(minor), site_on(minor).nodes[0])

@@ -28,7 +28,7 @@ __all__ = [
 def patches(site: Site, node: Node) -> tuple[Document, ...]:
     """Everything merged over the machine's generated configuration, in order; the user's documents come last.
 
-    Raises UnsupportedTalos when the site's Talos version is none of 1.10 to 1.14.
+    Raises UnsupportedTalos when the site's Talos version is not in `releases.TALOS_MINORS`.
     """
     return (*own_patches(site, node), *user_patches(site, node))
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cozystack_iac import releases
 from cozystack_iac.findings import ERROR, WARNING, Finding, Rule
 from cozystack_iac.settings import Node, Site
 from cozystack_iac.settings.paths import Step
@@ -77,7 +78,7 @@ MCF_009 = Rule(
     title="The site's Talos version is supported",
     why="configuration keys differ between Talos versions, and a single unknown key makes a machine reject "
     "its configuration",
-    remedy="use Talos 1.10 to 1.14",
+    remedy=f"use Talos {releases.TALOS_VERSIONS}",
 )
 MCF_010 = Rule(
     "MCF-010",
@@ -105,7 +106,7 @@ def findings(site: Site) -> Iterator[Finding]:
     try:
         subjects = [Subject.of(site, node) for node in site.nodes]
     except UnsupportedTalos as error:
-        fix = "set talos.version to 1.10 to 1.14"
+        fix = f"set talos.version to {releases.TALOS_VERSIONS}"
         yield MCF_009.at(site.where("talos", "version"), problem=str(error), fix=fix)
         return
     for position, subject in enumerate(subjects):

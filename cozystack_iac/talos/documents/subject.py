@@ -9,9 +9,9 @@ from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_interface, ip_network
 from typing import Any
 
+from cozystack_iac import releases
 from cozystack_iac.settings import Node, Site
 
-OLDEST_MINOR, NEWEST_MINOR = 10, 14
 MULTIDOC_NETWORK = 12  # first minor with network documents (contract MultidocNetworkConfigSupported)
 MULTIDOC_ALL = 14  # first minor whose generated base has nearly everything in documents of its own
 
@@ -74,9 +74,9 @@ class Subject:
 def minor_of(version: str) -> int:
     """The minor of `v1.13.6`. Raises UnsupportedTalos."""
     match = re.fullmatch(r"v?1\.(\d+)(?:\.\d+(?:-[\w.]+)?)?", version, re.ASCII)
-    if match is None or not OLDEST_MINOR <= int(match[1]) <= NEWEST_MINOR:
+    if match is None or int(match[1]) not in releases.TALOS_MINORS:
         raise UnsupportedTalos(
-            f"Talos {version or 'of unknown version'} is not supported; use 1.{OLDEST_MINOR} to 1.{NEWEST_MINOR}"
+            f"Talos {version or 'of unknown version'} is not supported; use {releases.TALOS_VERSIONS}"
         )
     return int(match[1])
 

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from cozystack_iac.yaml_text import Document
 from lab.plugins.talos.secrets import Bundle, Pair, pem
+from lab.talos import MINORS
 
 MachineType = Literal["controlplane", "worker"]
 
-MINORS = range(10, 15)
 KUBELET_IMAGE = "ghcr.io/siderolabs/kubelet"
 INSTALLER_IMAGE = "ghcr.io/siderolabs/installer"
 CONTROL_PLANE_LABELS = {"node.kubernetes.io/exclude-from-external-load-balancers": ""}
@@ -66,7 +66,7 @@ def contract(version: str) -> int:
     if match is None:
         raise UnknownContract(f"error parsing version {version!r}")
     if int(match[1]) not in MINORS:
-        raise UnknownContract(f"Talos {version} is not one of 1.{MINORS[0]} to 1.{MINORS[-1]}")
+        raise UnknownContract(f"Talos {version} is not one of 1.{min(MINORS)} to 1.{max(MINORS)}")
     return int(match[1])
 
 

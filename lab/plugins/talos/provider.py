@@ -36,6 +36,7 @@ from cozystack_iac import yaml_text as text
 from lab.plugins.serve import difference, token
 from lab.plugins.talos import arguments, clientconfig, contracts, generate, machine, merge, secrets
 from lab.plugins.values import UNKNOWN, Properties, Secret, changed, plain_all, wire, wire_all
+from lab.talos import RELEASES
 
 SECRETS = "talos:machine/secrets:Secrets"
 KUBECONFIG = "talos:cluster/kubeconfig:Kubeconfig"
@@ -151,7 +152,7 @@ def machine_configuration(given: Mapping[str, Any]) -> dict[str, Any]:
         machine_type="controlplane" if machine_type == "controlplane" else "worker",
         minor=minor,
         kubernetes=given.get("kubernetesVersion") or DEFAULT_KUBERNETES,
-        installer=f"{contracts.INSTALLER_IMAGE}:{MACHINERY if minor < 14 else 'v1.14.0'}",
+        installer=f"{contracts.INSTALLER_IMAGE}:{MACHINERY if minor < 14 else RELEASES[minor]}",
     )
     documents = generate.generate(arguments.bundle(given), request)
     merged = merge.patch(documents, given.get("configPatches") or [], machinery=max(13, minor))

@@ -49,7 +49,8 @@ _POD_SECURITY = {
     "exemptions": {"namespaces": ["kube-system"]},
 }
 # The Go runtime trades memory for garbage collection; five processes share this machine with the program under test.
-_LEAN = {"GOGC": "50", "GOMAXPROCS": "2"}
+# Collecting less often saves a third of the API server's time for 90 MiB (measured); its limit bounds what it may take.
+_LEAN = {"GOGC": "200", "GOMAXPROCS": "2"}
 _MEMORY_LIMIT = {"etcd": "128MiB", "kube-apiserver": "420MiB"}
 
 

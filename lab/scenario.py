@@ -15,7 +15,6 @@ from pydantic import Field, ValidationError, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from cozystack_iac import releases
 from lab.happenings import (
     Answer,
     ApiRefusal,
@@ -198,7 +197,7 @@ class Expectation(Model):
 class Scenario(Model):
     name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
     scale: float = Field(default=60.0, gt=0)  # real-life seconds per second
-    cozystack: str = releases.DEFAULT
+    cozystack: str = "1.6.2"
     vip: Loopback | None = None
     talos_port: int = Field(default=TALOS_PORT, ge=1, le=65535)
     machines: tuple[MachineSpec, ...] = Field(min_length=1)

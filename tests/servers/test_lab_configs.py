@@ -14,8 +14,8 @@ from lab.machines.config import AppliedConfig, Undecodable, decode
 from lab.machines.selector import NoSuchDisk, pick
 from lab.machines.validation import check_runtime, validate
 from lab.scenario import DiskSpec
-from lab.talos import RELEASES
 from tests.machine_configs import Secrets
+from tests.recorded import TALOS_MINORS
 
 # The disks the recorded runtime checks were made against.
 DISKS = [
@@ -72,7 +72,7 @@ def test_every_recorded_config_is_judged_as_the_real_validator_judged_it(vectors
     assert printed == {name: seen[name][1]["error_text"] for name in printed}
 
 
-@pytest.mark.parametrize("contract", [f"v1.{minor}" for minor in RELEASES])
+@pytest.mark.parametrize("contract", [f"v1.{minor}" for minor in TALOS_MINORS])
 @pytest.mark.parametrize("role", ["controlplane", "worker"])
 def test_the_same_facts_are_found_in_every_shape_of_a_config(vectors: Path, contract: str, role: str) -> None:
     text = (vectors / "talos" / "configs" / contract / f"{role}.yaml").read_text()

@@ -129,7 +129,12 @@ ROWS: list[tuple[str, list[tuple[str, Any]], str, str]] = [
     ("netaddr#362: a prefix of 33", [("network.podCIDR", "10.244.0.0/33")], "NET-001", "/16"),
     ("talos#5320: a VIP that is a node", [("talos.vip", "10.0.0.12")], "NET-021", "no node"),
     ("ansible-cozystack 1.4.0: an older release", [("cluster.cozystack", "1.2.9")], "VER-001", releases.DEFAULT),
-    ("ansible-cozystack 1.4.0: a newer release", [("cluster.cozystack", "1.9.0")], "VER-002", "1.6.2"),
+    (
+        "ansible-cozystack 1.4.0: a newer release",
+        [("cluster.cozystack", "1.99.0")],
+        "VER-002",
+        "read its release notes, or use 1.",
+    ),
     ("ansible-cozystack 1.4.0: no release", [("cluster.cozystack", "latest")], "VER-001", releases.DEFAULT),
     ("cozystack#2396: the contract is another minor", [("talos.version", "v1.12.6")], "VER-004", "v1.13.6"),
     ("cozystack#2396: the image is another minor", [("talos.image", "x.org/talos:v1.12.6")], "VER-005", "1.13"),

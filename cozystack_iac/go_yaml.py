@@ -43,6 +43,10 @@ class BadYaml(yaml.MarkedYAMLError):  # type: ignore[misc]  # PyYAML has no type
     """YAML by its form, but nothing Go would take. The text quotes nothing of what was read."""
 
 
+class DuplicateKey(BadYaml):
+    """A mapping says the same key twice; `problem_mark` is the second place."""
+
+
 def load(text: str) -> Any:
     """The one document in `text`, None when there is none. Raises yaml.YAMLError (or RecursionError, when nested too deep)."""
     documents = load_all(text)
@@ -107,7 +111,7 @@ class _Reader:
             if not isinstance(key, Hashable):
                 raise _bad("a key is not text", event)
             if key in items:
-                raise _bad("a key stands there twice", event)
+                raise DuplicateKey(problem="a key stands there twice", problem_mark=event.start_mark)
             value = self._value(self._next())
             if not merges:
                 items[key] = value

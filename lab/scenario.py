@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from yaml import YAMLError
 
+from cozystack_iac import go_yaml
 from lab.happenings import (
     Answer,
     ApiRefusal,
@@ -280,7 +280,7 @@ def load(path: Path) -> Scenario:
 
 def _raw(path: Path) -> Any:
     try:
-        raw = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        raw = go_yaml.load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, YAMLError) as error:
         raise ScenarioError(f"{path} cannot be read: {error}") from None
     if not isinstance(raw, dict):

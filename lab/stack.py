@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
-from cozystack_iac import releases
+from cozystack_iac import go_yaml, releases
 from lab.scenario import MachineSpec, Scenario
 
 _CHECKOUT = Path(__file__).resolve().parents[1]
@@ -34,7 +32,7 @@ def stack_file(scenario: Scenario) -> dict[str, Any]:
 def checked_in(prefix: str, machines: set[str]) -> dict[str, Any]:
     """The configuration of `Pulumi.lab.yaml`, moved to the loopback /16 `prefix` and reduced to `machines`."""
     text = re.sub(r"127\.10\.", f"{prefix}.", (_CHECKOUT / "Pulumi.lab.yaml").read_text(encoding="utf-8"))
-    config: dict[str, Any] = YAML(typ="safe", pure=True).load(text)["config"]
+    config: dict[str, Any] = go_yaml.load(text)["config"]
     config["cozystack:nodes"] = [node for node in config["cozystack:nodes"] if node["name"] in machines]
     approved = config.get("cozystack:storage", {}).get("approvedDisks")
     if approved:

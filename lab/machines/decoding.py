@@ -10,9 +10,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ruamel.yaml import YAML
-from ruamel.yaml.constructor import DuplicateKeyError
-from ruamel.yaml.error import YAMLError
+from yaml import YAMLError
 
+from cozystack_iac import go_yaml
 from lab.machines.documents import kinds, main_schema, unknown
 
 Doc = dict[str, Any]
@@ -58,8 +58,8 @@ def _split(text: str) -> Iterator[tuple[int, str]]:
 
 def _load(part: str, line: int, minor: int) -> Doc | None:
     try:
-        value = YAML(typ="safe", pure=True).load(part)
-    except DuplicateKeyError as error:
+        value = go_yaml.load(part)
+    except go_yaml.DuplicateKey as error:
         raise Undecodable(_duplicate(error, part, line, minor)) from None
     except YAMLError as error:
         raise Undecodable(f"decode error: yaml: {str(error).splitlines()[0]}") from None
@@ -72,7 +72,7 @@ def _load(part: str, line: int, minor: int) -> Doc | None:
     return value
 
 
-def _duplicate(error: DuplicateKeyError, part: str, line: int, minor: int) -> str:
+def _duplicate(error: go_yaml.DuplicateKey, part: str, line: int, minor: int) -> str:
     """Talos counts lines from the start of the whole text; only a doubled key says where it was first."""
     mark = error.problem_mark
     again = mark.line if mark is not None else 0

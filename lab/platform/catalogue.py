@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
-from ruamel.yaml import YAML
+
+from cozystack_iac import go_yaml
 
 PREFIX = "cozystack."
 PLATFORM_PACKAGE = "cozystack.cozystack-platform"
@@ -229,7 +230,7 @@ def load(version: str) -> Catalogue:
     path = _FOLDER / f"{version}.yaml"
     if not path.exists():
         raise FileNotFoundError(f"the lab knows Cozystack {', '.join(known())}, not {version}")
-    raw = YAML(typ="safe", pure=True).load(path)
+    raw = go_yaml.load(path.read_text(encoding="utf-8"))
     charts = tuple(_chart(entry) for entry in raw["charts"])
     races: dict[str, str] = {}
     kinds: dict[str, str] = {}

@@ -39,7 +39,8 @@ def test_inner(tmp_path: Path) -> None:
         lab.session.start("up", "--yes", "--skip-preview")
         while not any("pulumi.dynamic" in each for each in map(describe, of_lab(lab.state.root))):
             time.sleep(0.05)
-        Path("begun").write_text(str(tmp_path))
+        Path("begins").write_text(str(tmp_path))
+        Path("begins").rename("begun")  # whoever waits for it reads all of it
         assert Path("go-on").exists(), "{BEGUN}"
         time.sleep(600)
 """

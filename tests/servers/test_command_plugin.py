@@ -131,8 +131,20 @@ async def test_cancellation_ends_the_command_and_what_it_started(tmp_path: Path)
         await asyncio.sleep(0.01)
     await command.cancel()
     with pytest.raises(process.Failed, match=r"^signal: "):
-        await asyncio.wait_for(running, 5)
+        await asyncio.wait_for(running, 30)
     assert _ended(int(pid_file.read_text()))
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_command_that_is_being_started_when_the_update_is_cancelled_ends_as_well(turns: int) -> None:
+    command = provider.CommandProvider()
+    request = api.CreateRequest(URN.format(provider.LOCAL), wire_all({"create": "sleep 60"}), 0, False)
+    running = asyncio.create_task(command.create(request))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await command.cancel()
+    with pytest.raises(process.Failed, match=r"^signal: "):
+        await asyncio.wait_for(running, 30)
 
 
 async def test_what_only_the_official_plugin_can_do_is_refused() -> None:

@@ -37,6 +37,7 @@ class Children:
     """The processes that run now, so that a cancelled update can end them."""
 
     _running: set[asyncio.subprocess.Process] = field(default_factory=set)
+    _over: bool = False
 
     async def run(
         self,
@@ -61,6 +62,8 @@ class Children:
         except OSError as error:
             raise Failed(f"cannot start {argv[0]}: {error.strerror or error}") from error
         self._running.add(process)
+        if self._over:  # it was being started when all were told to end
+            _kill_group(process)
         try:
             out: list[bytes] = []
             err: list[bytes] = []
@@ -76,7 +79,8 @@ class Children:
         return Ended(status, stdout, stderr, streams)
 
     def kill(self) -> None:
-        """End everything that runs, at once, as the official plugin does when an update is cancelled."""
+        """End everything that runs, at once, as the official plugin does when an update is cancelled. Nothing runs after it."""
+        self._over = True
         for process in self._running:
             _kill_group(process)
 

@@ -34,7 +34,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-tools: $(VENV)/.ready ## Build or find the toolchain (first time: about 17 minutes on 2 cores)
+tools: $(VENV)/.ready ## Build or find the toolchain (first time: about 20 minutes on 2 cores)
 	@$(PY) -m lab.toolchain ensure --state $(LAB_STATE)
 
 doctor: $(VENV)/.ready ## Show each tool, its version and where it comes from

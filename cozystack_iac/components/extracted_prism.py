@@ -6,7 +6,7 @@ import pulumi_kubernetes as kubernetes
 from pulumi import ComponentResource, ResourceOptions
 
 from cozystack_iac.settings import Site
-from cozystack_iac.settings.site import KUBE_API_PORT
+from cozystack_iac.settings.site import KUBE_API_PORT, authority
 
 CHART = "oci://ghcr.io/lexfrei/charts/extractedprism"
 VERSION = "0.2.0"
@@ -22,7 +22,7 @@ class ExtractedPrism(ComponentResource):
 
     def __init__(self, name: str, site: Site, opts: ResourceOptions | None = None, *, chart: str = CHART) -> None:
         super().__init__("cozystack:platform:ExtractedPrism", name, None, opts)
-        endpoints = [_authority(node.internal, KUBE_API_PORT) for node in site.control_planes]
+        endpoints = [authority(node.internal, KUBE_API_PORT) for node in site.control_planes]
         self.release = kubernetes.helm.v3.Release(
             f"{name}-release",
             chart=chart,
@@ -35,7 +35,3 @@ class ExtractedPrism(ComponentResource):
             opts=ResourceOptions(parent=self),
         )
         self.register_outputs({"release": self.release.name})
-
-
-def _authority(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -24,8 +24,8 @@ from cozystack_iac.talos.inventory import machine_refs, wanted
 class TalosBootstrap(ComponentResource):
     """From machines in maintenance mode to a Kubernetes API with every node registered, CNI or not.
 
-    Produces: farewell to machines that are lost, upgrade of machines that run already (before they are given documents of a
-    newer Talos), rollout, etcd, kubeconfig, registration, farewell to machines that were taken out, upgrade of machines that
+    Produces: removal of machines that are lost, upgrade of machines that run already (before they are given documents of a
+    newer Talos), rollout, etcd, kubeconfig, registration, removal of machines that were taken out, upgrade of machines that
     joined, verification; one after the other, so that one wait runs and one vote of etcd is in flight.
     On delete: machines, etcd and their data stay as they are.
     """

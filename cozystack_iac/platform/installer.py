@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cozystack_iac.settings import Site
+from cozystack_iac.settings.site import authority
 
 RELEASE_NAME = "cozy-installer"
 OPERATOR_NAMESPACE = "cozy-system"  # hard-coded in the chart, wherever its Helm release lives
@@ -51,8 +52,7 @@ def legacy_config(site: Site) -> dict[str, str]:
     if site.platform_variant != "isp-full-generic":
         return {}
     host, port = site.apiserver_for_operator
-    authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return {"api-server-endpoint": f"https://{authority}"}
+    return {"api-server-endpoint": f"https://{authority(host, port)}"}
 
 
 def legacy_expected(site: Site) -> dict[str, str]:

@@ -164,7 +164,7 @@ class Site(Model):
         if self.cluster.endpoint:
             return self.cluster.endpoint
         host = self.api_host
-        return f"https://[{host}]:{KUBE_API_PORT}" if ":" in host else f"https://{host}:{KUBE_API_PORT}"
+        return f"https://{authority(host, KUBE_API_PORT)}"
 
     @property
     def platform_variant(self) -> PlatformVariant:
@@ -282,3 +282,8 @@ def _existing(value: Any, steps: Sequence[Step]) -> tuple[Step, ...]:
         except (TypeError, KeyError, IndexError):
             return tuple(steps[:position])
     return tuple(steps)
+
+
+def authority(host: str, port: int) -> str:
+    """Host and port as they stand in a URL."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
